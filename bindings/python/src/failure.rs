@@ -22,7 +22,7 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
         _ => (&DRIVE_ERROR, "DriveError"),
     };
     let status = error.status();
-    let key = error.pair().map(|key| PyBytes::new(py, &key.to_array()[..key.len()]).unbind());
+    let key = error.pair().map(|key| PyBytes::new(py, &key.to_vec()).unbind());
     let parts = (
         error.to_string(),
         status.map(|status| status.raw()),

@@ -196,12 +196,12 @@ pub(crate) fn whole(call: &'static str, key: Key, bytes: u32, value: &Region) ->
     }
 }
 
-/// Makes a key of these bytes.
+/// Makes a key of these bytes, at most 16: of a longer key the drive would keep no more than the size.
 pub(crate) fn key(bytes: &[u8]) -> Result<Key, Error> {
-    Key::new(bytes).ok_or(Error::KeySize(bytes.len()))
+    Key::new(bytes).filter(|key| !key.is_long()).ok_or(Error::KeySize(bytes.len()))
 }
 
 /// The bytes of a key.
 pub(crate) fn bytes_of(key: &Key) -> Vec<u8> {
-    key.to_array()[..key.len()].to_vec()
+    key.to_vec()
 }

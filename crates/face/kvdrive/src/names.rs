@@ -96,7 +96,7 @@ fn front_bytes(name: usize) -> u32 {
 /// The key under which a drive has the pair of a name that is longer than a key.
 fn digest(name: &[u8]) -> Key {
     let digest = Sha256::digest(name);
-    Key::new(&digest[..Key::MAX_LEN]).expect("a key's size")
+    Key::new(&digest[..Key::IDENTITY_BYTES]).expect("a key's size")
 }
 
 /// Does a value begin with `front`, as that of a name does?
@@ -111,5 +111,5 @@ pub(crate) fn split(key: &[u8], value: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let (bytes, rest) = value.strip_prefix(&MARK)?.split_first_chunk()?;
     let (name, value) = rest.split_at_checked(u32::from_le_bytes(*bytes) as usize)?;
     let named = Named::of(name).ok().filter(Named::is_digest)?;
-    (named.key.to_array()[..named.key.len()] == *key).then(|| (name.to_vec(), value.to_vec()))
+    (named.key.to_vec() == *key).then(|| (name.to_vec(), value.to_vec()))
 }

@@ -34,7 +34,8 @@ impl Pattern {
     pub fn of_value(key: &Key, version: u64, bytes: u32) -> Pattern {
         let mut name = [0u8; 16];
         key.copy_to(&mut name);
-        Pattern { seed: xxh3_64_with_seed(&name[..key.len()], version), offset: 0, bytes }
+        let (len, tail) = (key.len().min(name.len()), key.tail_bytes() as u64);
+        Pattern { seed: xxh3_64_with_seed(&name[..len], version ^ tail << 48), offset: 0, bytes }
     }
 
     /// The `bytes` bytes from `at` on. Panics if they are not all inside.

@@ -122,18 +122,36 @@ pub const fn request_bytes(key_bytes: usize, value_bytes: u32) -> u64 {
 /// The bytes before a value: the head of its request and the key.
 #[derive(Clone, Copy, Debug)]
 pub struct Prefix {
-    bytes: [u8; REQUEST_HEAD_BYTES as usize + Key::MAX_LEN],
+    bytes: [u8; REQUEST_HEAD_BYTES as usize + Key::IDENTITY_BYTES],
     used_bytes: u8,
+    tail_bytes: u8,
 }
 
 impl Prefix {
-    /// The bytes.
+    /// The first bytes; after those of a long key come the zeros of [`Prefix::tail`].
     #[inline]
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.used_bytes)]
     }
+
+    /// The rest of a key of more than 16 bytes.
+    #[inline]
+    #[must_use]
+    pub fn tail(&self) -> &'static [u8] {
+        &KEY_TAIL[..usize::from(self.tail_bytes)]
+    }
+
+    /// All of its bytes, in number.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> u32 {
+        u32::from(self.used_bytes) + u32::from(self.tail_bytes)
+    }
 }
+
+/// The bytes of keys after their first 16.
+const KEY_TAIL: [u8; Key::MAX_LEN - Key::IDENTITY_BYTES] = [0; Key::MAX_LEN - Key::IDENTITY_BYTES];
 
 /// Builds a structured value in memory of the caller: it returns the bytes that come next.
 ///
@@ -199,12 +217,17 @@ impl BatchBuilder {
             flags: U16::ZERO,
             value_bytes: U32::new(value_bytes),
         };
-        let mut bytes = [0; REQUEST_HEAD_BYTES as usize + Key::MAX_LEN];
+        let mut bytes = [0; REQUEST_HEAD_BYTES as usize + Key::IDENTITY_BYTES];
         let (front, rear) = bytes.split_at_mut(REQUEST_HEAD_BYTES as usize);
         front.copy_from_slice(head.as_bytes());
         rear.copy_from_slice(&key.to_array());
-        let prefix = Prefix { bytes, used_bytes: REQUEST_HEAD_BYTES as u8 + key.len() as u8 };
+        let tail_bytes = key.tail_bytes() as u8;
+        let used_bytes = REQUEST_HEAD_BYTES as u8 + (key.len() as u8 - tail_bytes);
+        let prefix = Prefix { bytes, used_bytes, tail_bytes };
         self.checksum = crc32c::crc32c_append(self.checksum, prefix.as_bytes());
+        if tail_bytes > 0 {
+            self.checksum = crc32c::crc32c_append(self.checksum, prefix.tail());
+        }
         prefix
     }
 
@@ -215,7 +238,9 @@ impl BatchBuilder {
     pub fn append(&mut self, out: &mut Vec<u8>, kind: RequestKind, key: Key, value: &[u8]) {
         assert_eq!(out.len(), self.bytes as usize, "requests follow each other without a gap");
         let value_bytes = u32::try_from(value.len()).expect("a value's size has 32 bits");
-        out.extend_from_slice(self.push(kind, key, value_bytes).as_bytes());
+        let prefix = self.push(kind, key, value_bytes);
+        out.extend_from_slice(prefix.as_bytes());
+        out.extend_from_slice(prefix.tail());
         out.extend_from_slice(value);
     }
 
@@ -298,13 +323,17 @@ pub enum BatchError {
         /// The kind found.
         found: u8,
     },
-    /// A key length outside 1 to 16.
-    #[error("request {index} has a key of {found} bytes; a key has 1 to 16")]
+    /// A key of no bytes.
+    #[error("request {index} has a key of 0 bytes; a key has 1 to 255")]
     KeyBytes {
         /// Which request, from 0.
         index: u32,
-        /// The length found.
-        found: u8,
+    },
+    /// A long key that is more than a size.
+    #[error("request {index} has a key with other bytes than zeros after the first 16")]
+    KeyTail {
+        /// Which request, from 0.
+        index: u32,
     },
     /// Reserved bits of a request are set.
     #[error("request {index} has flags {found:04X}h; none has a meaning")]
@@ -462,8 +491,8 @@ impl<R: FnMut(u32, &mut [u8])> BatchReader<R> {
         (self.read)(at, raw);
         let head = RequestHead::read_from_bytes(raw).expect("a request's head has its size");
         let (key_bytes, value_bytes) = (usize::from(head.key_bytes), head.value_bytes.get());
-        if key_bytes == 0 || key_bytes > Key::MAX_LEN {
-            return Err(BatchError::KeyBytes { index, found: head.key_bytes });
+        if key_bytes == 0 {
+            return Err(BatchError::KeyBytes { index });
         }
         let kind = match head.kind {
             1 => RequestKind::Store,
@@ -478,7 +507,7 @@ impl<R: FnMut(u32, &mut [u8])> BatchReader<R> {
         }
         beyond(u64::from(at) + request_bytes(key_bytes, value_bytes))?;
         (self.read)(at + REQUEST_HEAD_BYTES, &mut key[..key_bytes]);
-        let key = Key::new(&key[..key_bytes]).expect("a key of 1 to 16 bytes");
+        let key = Key::new(&key[..key_bytes]).ok_or(BatchError::KeyTail { index })?;
         let value_at = at + REQUEST_HEAD_BYTES + key_bytes as u32;
         self.checksum =
             crc32c::crc32c_append(self.checksum, &prefix[..REQUEST_HEAD_BYTES as usize + key_bytes]);

@@ -28,6 +28,8 @@
 //!  ³ the value's last bytes, at most 24, in dwords 4 to 9; the rest is in the window ([`crate::window`])
 //!  ⁴ bytes 46 and 47: the stream, which parts of one value have in common in their queue
 //!  ¹ 0: from the first key on      ² whole pages only; the tail follows in transfer commands
+//!  a key length above 16 (ours): dwords 4 and 5 are the address of the whole key in host memory, whose first 16 bytes
+//!  are in the entry too; the rest is zeros ([`crate::key`]). Without an address it is refused, as any host's long key
 //!  option of Store: bit 0 update only, bit 1 add only, bit 2 do not compress; of Retrieve: bit 0 raw; of Delete: bit 0
 //!  only what is there, which is ours: a drive whose Identify does not offer it ignores the bit
 //! ```
@@ -39,7 +41,7 @@
 use zerocopy::little_endian::U32;
 
 use crate::PAGE_BYTES;
-use crate::inline::TAIL_INLINE_BYTES;
+use crate::inline::tail_room;
 use crate::key::Key;
 use crate::opcode;
 use crate::sqe::Sqe;
@@ -306,9 +308,9 @@ impl Command {
     /// Decodes an entry.
     ///
     /// # Errors
-    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 where it has no meaning;
-    /// [`Status::INVALID_FIELD`] for a key length above 16 (KV command set 2.1.5), a fused command, reserved or
-    /// contradictory option bits, or a *hybrid* without a tail.
+    /// [`Status::INVALID_OPCODE`]; [`Status::INVALID_KEY_SIZE`] for a key length of 0 (where it has no
+    /// meaning); [`Status::INVALID_FIELD`] for a key of more than 16 bytes (KV command set 2.1.5) that no address names, a fused command,
+    /// reserved or contradictory option bits, or a *hybrid* without a tail.
     #[inline]
     pub fn decode(sqe: &Sqe) -> Result<Command, Status> {
         let size_bytes = sqe.cdw10.get();
@@ -360,6 +362,31 @@ impl Command {
             return Err(Status::INVALID_FIELD);
         }
         Ok(command)
+    }
+
+    /// The key that the entry names; `None`: it names none, or the first or last of all keys is meant.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> Option<&Key> {
+        match self {
+            Command::Store(Store { key, .. })
+            | Command::Express(Store { key, .. })
+            | Command::Retrieve { key, .. }
+            | Command::Delete { key, .. }
+            | Command::Exist { key }
+            | Command::Write(Write { key, .. })
+            | Command::Hybrid { key, .. }
+            | Command::StorePart(StorePart { store: Store { key, .. }, .. })
+            | Command::RetrievePart(RetrievePart { key, .. })
+            | Command::CxlStore { key, .. } => Some(key),
+            Command::List { start: key, .. } | Command::Seek { key, .. } => key.as_ref(),
+            Command::Flush
+            | Command::Transfer
+            | Command::Discard { .. }
+            | Command::Next { .. }
+            | Command::IterClose { .. }
+            | Command::Batch(_) => None,
+        }
     }
 
     /// Does the command change stored content? A read-only drive refuses such a command (20h).
@@ -499,7 +526,7 @@ fn hybrid(sqe: &Sqe) -> Result<Command, Status> {
 
 fn cxl_store(sqe: &Sqe) -> Result<Command, Status> {
     let (value_bytes, tail_bytes) = (sqe.cdw10.get(), option_bits(sqe));
-    if usize::from(tail_bytes) > TAIL_INLINE_BYTES || u32::from(tail_bytes) > value_bytes {
+    if usize::from(tail_bytes) > tail_room(key_bytes(sqe)) || u32::from(tail_bytes) > value_bytes {
         return Err(Status::INVALID_FIELD);
     }
     let (window_offset, generation) = (sqe.cdw12.get(), sqe.cdw13.get());
@@ -554,10 +581,8 @@ fn option_bits(sqe: &Sqe) -> u8 {
 
 #[inline]
 fn key(sqe: &Sqe) -> Result<Key, Status> {
-    let len = key_bytes(sqe);
-    // A length that no key can have is an invalid field; that there is no key is an invalid size.
-    let refused = if len == 0 { Status::INVALID_KEY_SIZE } else { Status::INVALID_FIELD };
-    Key::from_padded(sqe.key_bytes(), len).ok_or(refused)
+    let key = Key::from_padded(sqe.key_bytes(), key_bytes(sqe)).ok_or(Status::INVALID_KEY_SIZE)?;
+    if key.is_long() && sqe.key_address() == 0 { Err(Status::INVALID_FIELD) } else { Ok(key) }
 }
 
 #[inline]

@@ -15,7 +15,7 @@
 //! ```
 //!
 //! The header has a fixed size, so the value begins at byte 24 and keeps the alignment of the
-//! buffer. A buffer that is smaller than the answer gets its first bytes, as with Retrieve; the
+//! buffer. The rest of a key of more than 16 bytes, zeros, lies between header and value, filled up to a multiple of 8. A buffer that is smaller than the answer gets its first bytes, as with Retrieve; the
 //! completion's DW0 says how long the answer is, DW1 which iterator gave it ([`crate::cqe`]).
 //! At the end of the data DW0 is 0 and nothing is transferred.
 //!
@@ -43,12 +43,14 @@ pub struct IterHeader {
     key_bytes: U16,
     reserved: U16,
     value_bytes: U32,
-    key: [u8; Key::MAX_LEN],
+    key: [u8; Key::IDENTITY_BYTES],
 }
 
 impl IterHeader {
-    /// Size in bytes: where the value begins.
+    /// Size in bytes, without the rest of a long key.
     pub const BYTES: usize = 24;
+    /// Most bytes before a value.
+    pub const MOST_BYTES: usize = (Self::BYTES + Key::MAX_LEN - Key::IDENTITY_BYTES).next_multiple_of(8);
 
     /// The header of the pair of `key` and a value of `value_bytes`.
     #[must_use]
@@ -85,11 +87,26 @@ impl IterHeader {
         self.value_bytes.get()
     }
 
+    /// The bytes between header and value: zeros, the rest of a key of more than 16 bytes.
+    #[must_use]
+    pub fn tail(&self) -> &'static [u8] {
+        const ZEROS: [u8; IterHeader::MOST_BYTES - IterHeader::BYTES] =
+            [0; IterHeader::MOST_BYTES - IterHeader::BYTES];
+        let rest = usize::from(self.key_bytes.get()).saturating_sub(Key::IDENTITY_BYTES);
+        &ZEROS[..rest.next_multiple_of(8).min(ZEROS.len())]
+    }
+
+    /// Where the value begins, in bytes from the header's first.
+    #[must_use]
+    pub fn value_at(&self) -> u32 {
+        (Self::BYTES + self.tail().len()) as u32
+    }
+
     /// Size of the whole answer in bytes, header and value, as DW0 gives it. Saturates at the largest number
     /// that DW0 can hold, far above any value of a drive.
     #[must_use]
     pub fn answer_bytes(&self) -> u32 {
-        self.value_bytes().saturating_add(Self::BYTES as u32)
+        self.value_bytes().saturating_add(self.value_at())
     }
 }
 

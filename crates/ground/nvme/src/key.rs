@@ -1,4 +1,5 @@
-//! A key of the KV command set: 1 to 16 opaque bytes, compared in byte order.
+//! A key: 1 to 255 opaque bytes, compared in byte order. The first 16 are its identity; a longer key has zeros
+//! after them.
 //!
 //! ```text
 //!   key bytes   6b 65 79              "key", length 3
@@ -6,6 +7,11 @@
 //!   lo          0x0000000000000000    bytes 8..15
 //!   len         3
 //! ```
+//!
+//! The KV command set has keys of 1 to 16 bytes. Longer ones are ours: they are keys *as sizes*, for workloads whose
+//! keys are longer than those of the command set. Everything that has a size (wire, flash, DRAM) counts [`Key::len`]
+//! bytes, and the bytes after the 16th are zeros by definition, so a key takes no more memory of the program. A program's
+//! own long key has no place here: it is stored under a digest ("Plug it in" of the README).
 //!
 //! Zero bytes are legal inside a key, and the same bytes with another length are another key
 //! (`61` and `61 00` differ). Because padding is zero and the length comes last, comparing
@@ -30,30 +36,39 @@ pub struct Key {
 
 #[expect(clippy::len_without_is_empty, reason = "a key has at least one byte, so there is nothing to ask")]
 impl Key {
-    /// The longest key in bytes (KV command set: a key has at most 16 bytes).
-    pub const MAX_LEN: usize = 16;
+    /// The longest key in bytes; its length has 8 bits on the wire.
+    pub const MAX_LEN: usize = 255;
+    /// Bytes that tell keys of one length apart, and the longest key of the KV command set.
+    pub const IDENTITY_BYTES: usize = 16;
+    /// The highest key.
+    pub const HIGHEST: Key = Key { hi: u64::MAX, lo: u64::MAX, len: Self::MAX_LEN as u8 };
 
-    /// The key with these bytes; `None` if there are none or more than [`Key::MAX_LEN`].
+    /// The key with these bytes; `None` if there are none, more than [`Key::MAX_LEN`], or others than zeros after the
+    /// first [`Key::IDENTITY_BYTES`].
     #[inline]
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Key> {
-        if bytes.is_empty() || bytes.len() > Self::MAX_LEN {
+        let (identity, tail) = bytes.split_at(bytes.len().min(Self::IDENTITY_BYTES));
+        if tail.iter().any(|byte| *byte != 0) {
             return None;
         }
-        let mut padded = [0; Self::MAX_LEN];
-        padded[..bytes.len()].copy_from_slice(bytes);
+        let mut padded = [0; Self::IDENTITY_BYTES];
+        padded[..identity.len()].copy_from_slice(identity);
         Self::from_padded(padded, bytes.len())
     }
 
-    /// The key in the first `len` bytes of `padded`; the bytes after them are ignored, as a drive must.
-    /// `None` if `len` is 0 or more than [`Key::MAX_LEN`].
+    /// The key of `len` bytes that begins with `padded`. If it is shorter than that, the bytes after it are ignored, as a
+    /// drive must; if it is longer, zeros follow. `None` if `len` is 0 or more than [`Key::MAX_LEN`].
     #[inline]
     #[must_use]
     pub const fn from_padded(padded: [u8; 16], len: usize) -> Option<Key> {
         if len == 0 || len > Self::MAX_LEN {
             return None;
         }
-        let kept = u128::from_be_bytes(padded) & (u128::MAX << (128 - 8 * len));
+        let mut kept = u128::from_be_bytes(padded);
+        if len < Self::IDENTITY_BYTES {
+            kept &= u128::MAX << (128 - 8 * len);
+        }
         Some(Key { hi: (kept >> 64) as u64, lo: kept as u64, len: len as u8 })
     }
 
@@ -75,7 +90,7 @@ impl Key {
     #[must_use]
     pub fn predecessor(&self) -> Option<Key> {
         let (mut bytes, len) = (self.to_array(), self.len());
-        if bytes[len - 1] == 0 {
+        if len > Self::IDENTITY_BYTES || bytes[len - 1] == 0 {
             return Key::from_padded(bytes, len - 1);
         }
         bytes[len - 1] -= 1;
@@ -90,7 +105,38 @@ impl Key {
         self.len as usize
     }
 
-    /// The key's bytes, zero padded; the first [`Key::len`] are the key.
+    /// Is it longer than a key of the KV command set?
+    #[inline]
+    #[must_use]
+    pub const fn is_long(&self) -> bool {
+        self.len as usize > Self::IDENTITY_BYTES
+    }
+
+    /// Its bytes after the first [`Key::IDENTITY_BYTES`], all zeros.
+    #[inline]
+    #[must_use]
+    pub const fn tail_bytes(&self) -> usize {
+        (self.len as usize).saturating_sub(Self::IDENTITY_BYTES)
+    }
+
+    /// All of its bytes.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = self.to_array().to_vec();
+        bytes.resize(self.len(), 0);
+        bytes
+    }
+
+    /// Passes its bytes to `read`.
+    #[inline]
+    pub fn with_bytes<T>(&self, read: impl FnOnce(&[u8]) -> T) -> T {
+        if self.is_long() {
+            return read(&self.to_vec());
+        }
+        read(&self.to_array()[..self.len()])
+    }
+
+    /// Its first bytes, zero padded to 16.
     #[inline]
     #[must_use]
     pub const fn to_array(&self) -> [u8; 16] {
@@ -112,31 +158,29 @@ impl Key {
     }
 }
 
-/// The bytes in hexadecimal, two digits each: `6b6579`.
-/// In records: length (u8), then the key's bytes.
+/// In records: length (u8), then the key's bytes, at most 16.
 impl BorshSerialize for Key {
     fn serialize<W: Write>(&self, writer: &mut W) -> Result<()> {
-        let mut bytes = [0; 1 + Self::MAX_LEN];
+        let mut bytes = [0; 1 + Self::IDENTITY_BYTES];
         bytes[0] = self.len;
         bytes[1..].copy_from_slice(&self.to_array());
-        writer.write_all(&bytes[..1 + self.len()])
+        writer.write_all(&bytes[..1 + self.len().min(Self::IDENTITY_BYTES)])
     }
 }
 
 impl BorshDeserialize for Key {
     fn deserialize_reader<R: Read>(reader: &mut R) -> Result<Key> {
         let len = usize::from(u8::deserialize_reader(reader)?);
-        let mut padded = [0; Self::MAX_LEN];
-        let bytes =
-            padded.get_mut(..len).ok_or_else(|| Error::new(ErrorKind::InvalidData, "a key is too long"))?;
-        reader.read_exact(bytes)?;
+        let mut padded = [0; Self::IDENTITY_BYTES];
+        reader.read_exact(&mut padded[..len.min(Self::IDENTITY_BYTES)])?;
         Key::from_padded(padded, len).ok_or_else(|| Error::new(ErrorKind::InvalidData, "a key is empty"))
     }
 }
 
+/// The bytes in hexadecimal, two digits each: `6b6579`.
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.to_array()[..self.len()].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.with_bytes(|bytes| bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")))
     }
 }
 

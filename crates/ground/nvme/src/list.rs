@@ -50,8 +50,9 @@ impl<'a> ListWriter<'a> {
         };
         let (length, bytes) = entry.split_at_mut(KEY_LENGTH_BYTES);
         length.copy_from_slice(&(key.len() as u16).to_le_bytes());
-        bytes[..key.len()].copy_from_slice(&key.to_array()[..key.len()]);
-        bytes[key.len()..].fill(0);
+        let of_identity = key.len().min(Key::IDENTITY_BYTES);
+        bytes[..of_identity].copy_from_slice(&key.to_array()[..of_identity]);
+        bytes[of_identity..].fill(0);
         self.used_bytes = end;
         self.keys += 1;
         true
@@ -78,9 +79,12 @@ pub enum ListError {
     /// The data ends inside the header or inside an entry.
     #[error("list data ends before the keys it announces")]
     Truncated,
-    /// A key length outside 1 to 16.
-    #[error("list data has a key of {0} bytes; a key has 1 to 16")]
+    /// A key length outside 1 to 255.
+    #[error("list data has a key of {0} bytes; a key has 1 to 255")]
     KeyLength(u16),
+    /// A long key that is more than a size.
+    #[error("list data has a key with other bytes than zeros after the first 16")]
+    KeyTail,
 }
 
 /// Reads the keys of a list, in the order they lie there. After an error it yields nothing more.
@@ -114,7 +118,7 @@ impl<'a> ListReader<'a> {
             return Err(ListError::KeyLength(length));
         }
         let bytes = after.get(..key_bytes).ok_or(ListError::Truncated)?;
-        let key = Key::new(bytes).ok_or(ListError::KeyLength(length))?;
+        let key = Key::new(bytes).ok_or(ListError::KeyTail)?;
         // A buffer may end right after the last key: its padding may be missing.
         self.rest = self.rest.get(entry_bytes(key_bytes)..).unwrap_or_default();
         Ok(key)

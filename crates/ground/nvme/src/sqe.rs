@@ -5,7 +5,7 @@
 //!     0    0    opcode | flags | CID         flags: 7:6 PSDT, 5:3 reserved, 2 quiet (vendor), 1:0 FUSE
 //!     4    1    NSID
 //!     8   2,3   key bytes 0..7               (KV commands)
-//!    16   4,5   metadata pointer             reserved here, inline value in a *write*
+//!    16   4,5   metadata pointer             a key of more than 16 bytes, inline value in a *write*
 //!    24   6,7   PRP1     \ data pointer:     two PRP entries, or one SGL descriptor:
 //!    32   8,9   PRP2     /                     address (8), length (4), reserved (3), kind (1)
 //!    40   10    value size, or buffer size   in bytes
@@ -24,6 +24,7 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_mut, transmute_ref};
 
+use crate::key::Key;
 use crate::status::Status;
 
 /// Byte 1 of an entry.
@@ -188,6 +189,27 @@ impl Sqe {
     #[must_use]
     pub fn key_bytes(&self) -> [u8; 16] {
         transmute!([self.cdw2, self.cdw3, self.cdw14, self.cdw15])
+    }
+
+    /// Does it name a key of more than 16 bytes, in a command that names a key?
+    #[inline]
+    #[must_use]
+    pub fn has_long_key(&self) -> bool {
+        (self.cdw11.get() & 0xFF) as usize > Key::IDENTITY_BYTES
+    }
+
+    /// Address of a key of more than 16 bytes in host memory: the metadata pointer, which other entries do not use.
+    #[inline]
+    #[must_use]
+    pub fn key_address(&self) -> u64 {
+        u64::from(self.cdw5.get()) << 32 | u64::from(self.cdw4.get())
+    }
+
+    /// Names the memory of a key of more than 16 bytes.
+    #[inline]
+    pub fn set_key_address(&mut self, address: u64) {
+        self.cdw4 = U32::new(address as u32);
+        self.cdw5 = U32::new((address >> 32) as u32);
     }
 
     /// Writes the sixteen key bytes; the key length (byte 44) is not touched.

@@ -67,12 +67,17 @@ pub(crate) fn buffer_bytes(max_value_bytes: u32) -> u32 {
     (max_value_bytes + ANSWER_HEADER_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-/// Size of the memory of a slot's lists, bytes: the list page, and behind it the chain of list pages that
-/// names the whole buffer.
+/// Size of the memory of a slot's lists and key, bytes: the list page, behind it the chain of list pages that
+/// names the whole buffer, and the page of the key.
 pub(crate) fn list_bytes(buffer_bytes: u32) -> u32 {
     let pages = buffer_bytes / PAGE_BYTES;
     let chained = if pages > LISTED_MAX_PAGES { pages.div_ceil(CHAINED_PAGES) } else { 0 };
-    (1 + chained) * PAGE_BYTES
+    (1 + chained + 1) * PAGE_BYTES
+}
+
+/// Where a slot's key lies if it is longer than 16 bytes: on a page of its own behind the lists.
+pub(crate) fn key_at(list: u64, buffer_bytes: u32) -> u64 {
+    list + u64::from(list_bytes(buffer_bytes) - PAGE_BYTES)
 }
 
 /// A list page that names the pages of the buffer at `buffer` but the first, as many as fit it.
@@ -233,12 +238,15 @@ impl Pairs {
         if at >= end {
             return Ok(None);
         }
-        let value_at = at + IterHeader::BYTES as u32;
-        let room_bytes = end.checked_sub(value_at).ok_or(Status::DATA_TRANSFER_ERROR)?;
+        if end - at < IterHeader::BYTES as u32 {
+            return Err(Status::DATA_TRANSFER_ERROR);
+        }
         let mut header = [0; IterHeader::BYTES];
         self.answer.copy_to(at, &mut header);
         let header = IterHeader::from_bytes(header);
         let key = header.key().ok_or(Status::DATA_TRANSFER_ERROR)?;
+        let value_at = at + header.value_at();
+        let room_bytes = end.checked_sub(value_at).ok_or(Status::DATA_TRANSFER_ERROR)?;
         let value_bytes = header.value_bytes();
         let came_bytes = value_bytes.min(room_bytes);
         let mut value_end = 0;

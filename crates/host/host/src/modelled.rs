@@ -44,6 +44,7 @@ struct SlotMemory {
     cid: u16,
     buffer: u64,
     list: u64,
+    key: u64,
     outbox: Vec<Sqe>,
 }
 
@@ -425,9 +426,9 @@ impl CommandSlot for Taken<'_> {
 
     /// Inline commands are submitted one by one, as published.
     fn offer(&mut self) -> (SlotOffer<'_>, &mut Vec<Sqe>) {
-        let SlotMemory { cid, buffer, list, ref mut outbox } = self.entries.memory;
+        let SlotMemory { cid, buffer, list, key, ref mut outbox } = self.entries.memory;
         let (entries, window) = (self.driver.slots, self.driver.slotted.window.as_ref());
-        (SlotOffer { cid, buffer, list, entries, window, is_together: false }, outbox)
+        (SlotOffer { cid, buffer, list, key, entries, window, is_together: false }, outbox)
     }
 
     fn take_sequence(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
@@ -441,6 +442,12 @@ impl CommandSlot for Taken<'_> {
     fn leave_sequence(&mut self) {
         self.entries.slot.leave_sequence();
         drop(self.sequence.take());
+    }
+
+    /// Takes no time: the slot's memory is pinned once, and a key is short.
+    fn put_key(&mut self, key: &[u8]) {
+        let host = &self.driver.slotted.host;
+        host.memory.write(self.entries.memory.key, Piece::Bytes(key)).expect("a slot's key is mapped");
     }
 
     /// The application hands over a pointer to its bytes: only pinning and naming the pages takes time.
@@ -521,5 +528,5 @@ fn new_slot(host: &Host, cid: u16) -> SlotMemory {
     host.memory
         .write(list, Piece::Bytes(&answers::list_page(buffer, bytes)))
         .expect("a slot's list is mapped");
-    SlotMemory { cid, buffer, list, outbox: Vec::new() }
+    SlotMemory { cid, buffer, list, key: answers::key_at(list, bytes), outbox: Vec::new() }
 }

@@ -236,7 +236,7 @@ impl Remainder for Node {
 impl Transport for Node {
     /// No memory that the drive could address: a kernel names it.
     fn offer(&self, cid: u16) -> SlotOffer<'static> {
-        SlotOffer { cid, buffer: 0, list: 0, entries: 1, window: None, is_together: false }
+        SlotOffer { cid, buffer: 0, list: 0, key: 0, entries: 1, window: None, is_together: false }
     }
 
     fn gather(

@@ -28,6 +28,11 @@ pub(crate) trait Transport: Remainder + Send + Sync {
     /// The memory and entries that a slot offers its command.
     fn offer(&self, cid: u16) -> SlotOffer<'static>;
 
+    /// Puts a key of more than 16 bytes into the slot's memory for it.
+    fn put_key(&self, _cid: u16, _key: &[u8]) {
+        unreachable!("{NO_MEMORY}")
+    }
+
     /// Puts a value's first bytes into the slot's buffer.
     fn stage(&self, _cid: u16, _value: Piece<'_>) {
         unreachable!("{NO_MEMORY}")

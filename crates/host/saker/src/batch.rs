@@ -400,7 +400,10 @@ impl BatchState {
         }
         let prefix = self.builder.push(kind, key, value_bytes);
         self.content.write(at, Piece::Bytes(prefix.as_bytes()));
-        let value_at = at + prefix.as_bytes().len() as u32;
+        if !prefix.tail().is_empty() {
+            self.content.write(at + prefix.as_bytes().len() as u32, Piece::Bytes(prefix.tail()));
+        }
+        let value_at = at + prefix.bytes();
         self.content.write(value_at, value);
         self.requests.push(Request { kind, key, value_at, value_bytes });
         if self.writers.last().is_none_or(|(_, last)| !Arc::ptr_eq(last, writer)) {

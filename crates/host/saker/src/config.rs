@@ -98,7 +98,7 @@ impl SakerConfig {
             BatchSize::Fixed(requests) => requests,
             BatchSize::Adaptive => BATCH_REQUESTS_MAX,
         };
-        let least_bytes = u64::from(BATCH_HEAD_BYTES) + request_bytes(Key::MAX_LEN, 0);
+        let least_bytes = u64::from(BATCH_HEAD_BYTES) + request_bytes(Key::IDENTITY_BYTES, 0);
         let ranges = [
             ("batch", u64::from(batch), 1, u64::from(BATCH_REQUESTS_MAX)),
             ("container_bytes", u64::from(self.container_bytes), least_bytes, 2 << 20),

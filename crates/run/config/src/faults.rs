@@ -368,5 +368,6 @@ fn key_of(text: &str) -> Result<Key, String> {
             .collect::<Option<Vec<u8>>>()
             .ok_or_else(|| format!("{text:?}: expected two hexadecimal digits a byte after 0x"))?,
     };
-    Key::new(&bytes).ok_or_else(|| format!("{text:?}: a key has 1 to {} bytes", Key::MAX_LEN))
+    Key::new(&bytes)
+        .ok_or_else(|| format!("{text:?}: a key has 1 to {} bytes, after the first 16 zeros", Key::MAX_LEN))
 }

@@ -6,11 +6,14 @@
 use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
 
-/// Longest key of the KV command set, in bytes.
-const KEY_MAX_BYTES: u32 = 16;
+/// Longest key, in bytes.
+const KEY_MAX_BYTES: u32 = Key::MAX_LEN as u32;
+/// Bits that tell keys apart.
+const IDENTITY_BITS: u32 = 8 * Key::IDENTITY_BYTES as u32;
 
 /// Encodes an index as a key of a fixed length: big endian in the first (at most) eight bytes, followed by
-/// ASCII `0`, as in `db_bench`, so that keys sort in the order of their indices.
+/// ASCII `0`, as in `db_bench`, so that keys sort in the order of their indices; zeros follow the first 16 bytes, as in
+/// every key ([`Key`]).
 #[derive(Clone, Copy, Debug)]
 pub struct KeyFormat {
     key_bytes: usize,
@@ -24,8 +27,7 @@ impl KeyFormat {
     /// The format of keys of `key_size` bytes that can name `num` pairs.
     ///
     /// # Errors
-    /// One line if the KV command set has no keys of this length, or if it is too short for `num` different
-    /// keys.
+    /// One line if there are no keys of this length, or if it is too short for `num` different keys.
     pub fn new(key_size: u32, num: u64) -> Result<KeyFormat, String> {
         if !(1..=KEY_MAX_BYTES).contains(&key_size) {
             return Err(format!("workload.key_size: {key_size} B; a key has 1 to {KEY_MAX_BYTES} B"));
@@ -39,29 +41,16 @@ impl KeyFormat {
         let digits = key_size.min(8);
         Ok(KeyFormat {
             key_bytes: key_size as usize,
-            shift: 8 * (KEY_MAX_BYTES - digits),
+            shift: IDENTITY_BITS - 8 * digits,
             filling: u128::from_be_bytes([b'0'; 16]) >> (8 * digits),
         })
-    }
-
-    /// As [`new`](KeyFormat::new), but a longer key is cut to the longest of the command set, and the second
-    /// result is then a note that says so.
-    ///
-    /// # Errors
-    /// As [`new`](KeyFormat::new), except for the upper limit.
-    pub fn clamped(key_size: u32, num: u64) -> Result<(KeyFormat, Option<String>), String> {
-        let format = KeyFormat::new(key_size.min(KEY_MAX_BYTES), num)?;
-        let note = (key_size > KEY_MAX_BYTES).then(|| {
-            format!("keys are {KEY_MAX_BYTES} B, not {key_size}: the KV command set has no longer ones")
-        });
-        Ok((format, note))
     }
 
     /// The key of an index.
     #[inline]
     pub fn key(&self, index: u64) -> Key {
         let padded = u128::from(index) << self.shift | self.filling;
-        Key::from_padded(padded.to_be_bytes(), self.key_bytes).expect("a length the command set has")
+        Key::from_padded(padded.to_be_bytes(), self.key_bytes).expect("a length that keys have")
     }
 }
 
@@ -136,8 +125,14 @@ mod tests {
             "workload.key_size: 1 B cannot name 257 pairs; at most 256"
         );
         assert!(KeyFormat::new(0, 1).is_err());
-        assert!(KeyFormat::new(17, 1).is_err());
-        assert!(KeyFormat::clamped(48, 1).unwrap().1.is_some());
+        assert!(KeyFormat::new(256, 1).is_err());
+    }
+
+    #[test]
+    fn a_long_key_is_its_first_16_bytes_and_zeros() {
+        let key = |size| KeyFormat::new(size, 200).unwrap().key(7);
+        assert_eq!(key(48).to_vec(), [&key(16).to_vec()[..], &[0; 32]].concat());
+        assert_eq!(key(255).len(), 255);
     }
 
     /// The position of a permuted number, computed backwards step by step, which is possible only for a

@@ -5,7 +5,7 @@
 //! kind, `r / num` the size of a put and the length of a scan, and the key by one of three models: uniform
 //! (the draw itself), a power law, or ranges of keys weighted by a two-term exponential with either of the
 //! two inside a range. Departures: a different generator of random numbers, so other keys from the same
-//! distribution; no query rate; a scan's nexts are separate commands; keys are at most 16 B.
+//! distribution; no query rate; a scan's nexts are separate commands.
 
 use super::{KeyFormat, Op, Pareto, ParetoSizes, ValueSpec, Workload, WorkloadParams};
 use kvdrive_nvme::Key;
@@ -27,7 +27,6 @@ struct Mixgraph {
     preload: u64,
     stored: u64,
     draws: Rng,
-    notes: Vec<String>,
 }
 
 enum KeyModel {
@@ -131,7 +130,7 @@ impl KeyRanges {
 }
 
 pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Workload>, String> {
-    let (format, note) = KeyFormat::clamped(params.key_size, params.num)?;
+    let format = KeyFormat::new(params.key_size, params.num)?;
     let sizes = ParetoSizes::new(
         Pareto { theta: params.value_theta, k: params.value_k, sigma: params.value_sigma },
         params.num,
@@ -166,7 +165,6 @@ pub(super) fn build(params: &WorkloadParams, seed: u64) -> Result<Box<dyn Worklo
         preload,
         stored: preload,
         draws: Rng::stream(seed, "workload.draws"),
-        notes: note.into_iter().collect(),
     }))
 }
 
@@ -205,9 +203,5 @@ impl Workload for Mixgraph {
     fn preload_pair(&self, index: u64) -> (Key, ValueSpec) {
         assert!(index < self.preload, "pair {index} of {}", self.preload);
         (self.format.key(index), ValueSpec { bytes: self.sizes.size_bytes(index), version: index })
-    }
-
-    fn notes(&self) -> &[String] {
-        &self.notes
     }
 }

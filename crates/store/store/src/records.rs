@@ -11,6 +11,9 @@
 //!          +---------------------------------------------+---------------+------------------+
 //! ```
 //!
+//! A key of more than 16 B follows its length, a byte; its head has flag `CONTINUES` and 1 in the place of `key bytes -
+//! 1`, where a part of a value has 0.
+//!
 //! A value that does not fit continues on the next page of its run: its head there has flag `CONTINUES`, no
 //! key, and the number of missing bytes in `value bytes`. A part that does not end its value fills its page,
 //! so the length of a part is the smaller of the missing bytes and the room left.
@@ -28,6 +31,21 @@ use crate::value::{Part, Value};
 
 /// Bytes of a head without its key.
 pub const HEAD_BYTES: u32 = 8;
+
+/// Bytes of a head with its key.
+#[inline]
+pub fn head_bytes(key: &Key) -> u32 {
+    HEAD_BYTES + u32::from(key.is_long()) + key.len() as u32
+}
+
+/// In the word of a head: its key is longer than 16 B.
+const LONG_KEY: u32 = Flags::CONTINUES.0 | 1 << KEY_SHIFT;
+const KEY_SHIFT: u32 = 22;
+const KEY_MASK: u32 = 15 << KEY_SHIFT;
+
+fn has_long_key(word: u32) -> bool {
+    word & (Flags::CONTINUES.0 | KEY_MASK) == LONG_KEY
+}
 
 const BYTES_MASK: u32 = (1 << 22) - 1;
 const _: () = assert!(MAX_VALUE_BYTES <= BYTES_MASK);
@@ -103,7 +121,7 @@ impl Format {
 
     /// The effect of a record on an open page with `room` bytes left (0: no page is open).
     pub fn fit(&self, room: u32, key: &Key, value_bytes: u32) -> Fit {
-        let first_head = HEAD_BYTES + key.len() as u32;
+        let first_head = head_bytes(key);
         let (mut new_pages, mut room) = (0, room);
         if room < first_head + value_bytes.min(1) {
             (new_pages, room) = (1, self.room());
@@ -120,10 +138,10 @@ impl Format {
         Fit { new_pages, room }
     }
 
-    /// Longest value, in bytes, that fits into `pages` pages with the longest key.
+    /// Longest value, in bytes, that fits into `pages` pages with a key of 16 B.
     pub fn longest_value(&self, pages: u32) -> u32 {
         let page = u64::from(self.room() - HEAD_BYTES);
-        let all = (page * u64::from(pages)).saturating_sub(Key::MAX_LEN as u64);
+        let all = (page * u64::from(pages)).saturating_sub(Key::IDENTITY_BYTES as u64);
         all.min(MAX_VALUE_BYTES.into()) as u32
     }
 }
@@ -176,8 +194,8 @@ impl OpenPage {
     /// the head and, if the value is not empty, for at least one byte of it.
     pub fn begin_record(&mut self, key: &Key, value: &Value<'_>, sequence: u64, flags: Flags) -> u32 {
         let bytes = value.bytes();
-        let word = bytes | (key.len() as u32 - 1) << 22 | flags.0;
-        self.head(word, sequence, Some(key));
+        let of_key = if key.is_long() { LONG_KEY } else { (key.len() as u32 - 1) << KEY_SHIFT };
+        self.head(bytes | of_key | flags.0, sequence, Some(key));
         self.body(value, 0, bytes)
     }
 
@@ -193,17 +211,26 @@ impl OpenPage {
         if self.count == 0 {
             self.base = sequence;
         }
-        let mut head = [0u8; HEAD_BYTES as usize + Key::MAX_LEN];
+        let mut head = [0u8; HEAD_BYTES as usize + 1 + Key::IDENTITY_BYTES];
         head[..4].copy_from_slice(&word.to_le_bytes());
         head[4..8].copy_from_slice(&((sequence - self.base) as u32).to_le_bytes());
-        let mut bytes = HEAD_BYTES as usize;
+        let (mut bytes, mut tail_bytes) = (HEAD_BYTES as usize, 0);
         if let Some(key) = key {
-            head[bytes..].copy_from_slice(&key.to_array());
-            bytes += key.len();
+            if key.is_long() {
+                (head[bytes], tail_bytes) = (key.len() as u8, key.tail_bytes());
+                bytes += 1;
+            }
+            head[bytes..bytes + Key::IDENTITY_BYTES].copy_from_slice(&key.to_array());
+            bytes += key.len() - tail_bytes;
         }
-        assert!(bytes as u32 <= self.room(), "the caller has checked that a head has room");
+        assert!((bytes + tail_bytes) as u32 <= self.room(), "the caller has checked that a head has room");
         self.region.write(self.heads_end, Piece::Bytes(&head[..bytes]));
         self.heads_end += bytes as u32;
+        if tail_bytes > 0 {
+            const TAIL: [u8; Key::MAX_LEN - Key::IDENTITY_BYTES] = [0; Key::MAX_LEN - Key::IDENTITY_BYTES];
+            self.region.write(self.heads_end, Piece::Bytes(&TAIL[..tail_bytes]));
+            self.heads_end += tail_bytes as u32;
+        }
         self.count += 1;
     }
 
@@ -329,8 +356,12 @@ impl Records<'_> {
     fn skip(&mut self) -> Option<()> {
         let word = self.heads.get(self.at..)?.first_chunk::<4>()?;
         let word = u32::from_le_bytes(*word);
-        let key = if Flags(word).has(Flags::CONTINUES) { 0 } else { (word >> 22 & 15) as usize + 1 };
-        self.at += HEAD_BYTES as usize + key;
+        self.at += HEAD_BYTES as usize;
+        self.at += match Flags(word).has(Flags::CONTINUES) {
+            false => (word >> KEY_SHIFT & 15) as usize + 1,
+            true if has_long_key(word) => 1 + usize::from(*self.heads.get(self.at)?),
+            true => 0,
+        };
         let room = self.bodies_begin.checked_sub(self.facts.head_bytes)?;
         self.bodies_begin -= (word & BYTES_MASK).min(room);
         Some(())
@@ -341,12 +372,17 @@ impl Records<'_> {
         let head = self.heads.get(self.at..self.at + HEAD_BYTES as usize)?;
         let word = u32::from_le_bytes(head[..4].try_into().ok()?);
         let delta = u32::from_le_bytes(head[4..].try_into().ok()?);
-        let flags = Flags(word & Flags::MASK);
+        let mut flags = Flags(word & Flags::MASK);
         self.at += HEAD_BYTES as usize;
+        let mut len = (word >> KEY_SHIFT & 15) as usize + 1;
+        if has_long_key(word) {
+            flags = Flags(flags.0 & !Flags::CONTINUES.0);
+            len = usize::from(*self.heads.get(self.at)?);
+            self.at += 1;
+        }
         let mut key = None;
         if !flags.has(Flags::CONTINUES) {
-            let len = (word >> 22 & 15) as usize + 1;
-            key = Key::new(self.heads.get(self.at..self.at + len)?);
+            key = Some(Key::new(self.heads.get(self.at..self.at + len)?)?);
             self.at += len;
         }
         let value_bytes = word & BYTES_MASK;

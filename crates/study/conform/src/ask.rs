@@ -251,7 +251,7 @@ impl<'a> Ask<'a> {
     /// A key of 16 bytes, or of as many as the namespace allows.
     pub fn usual_key(&mut self) -> Result<Vec<u8>, Why> {
         let most = usize::from(self.facts.namespace.format().key_max_bytes.get());
-        self.key(most.clamp(1, Key::MAX_LEN))
+        self.key(most.clamp(1, Key::IDENTITY_BYTES))
     }
 
     /// Notes a key that the clause made itself, for its removal.
@@ -427,7 +427,7 @@ impl Padding {
         let (mut keys, mut at) = (Vec::new(), 4);
         for _ in 0..count {
             let len = usize::from(u16::from_le_bytes([*data.get(at)?, *data.get(at + 1)?]));
-            if len == 0 || len > Key::MAX_LEN {
+            if len == 0 || len > Key::IDENTITY_BYTES {
                 return None;
             }
             keys.push(data.get(at + 2..at + 2 + len)?.to_vec());

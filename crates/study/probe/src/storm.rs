@@ -29,6 +29,7 @@ const EXTRAS: &[(u64, &[&str])] = &[
     (3, &["host.queues=2", "host.cores=2"]),
     (4, &["controller.dispatch=round-robin"]),
     (4, &["flash.timing=flat"]),
+    (3, &["workload.key_size=17", "workload.key_size=40", "workload.key_size=255"]),
     (2, &["media.kind=ram"]),
     (3, &["buffer.eviction=overlap"]),
     (3, &["lsm.memtable_entries=100", "lsm.memtable_entries=16"]),

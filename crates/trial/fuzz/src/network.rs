@@ -52,7 +52,7 @@ pub fn connection(bytes: &[u8]) {
             break;
         }
     }
-    assert!(memory.state.borrow().pairs.keys().all(|key| key.len() <= Key::MAX_LEN));
+    assert!(memory.state.borrow().pairs.keys().all(|key| key.len() <= Key::IDENTITY_BYTES));
     io.end(core);
     settle(core, io);
     admin.end(core);

@@ -1,7 +1,7 @@
 //! Bytes over the link, counted by class at the crossing.
 //!
 //! Two sums are kept. *Payload* is what the papers count: 64 bytes per submission entry, 16 per completion, 4
-//! per doorbell, 4096 per page, 8 per list entry, 68 per CXL flit, nothing for an interrupt. *Wire* adds the overhead
+//! per doorbell, 4096 per page, 8 per list entry, 68 per CXL flit, the bytes of a key above 16, nothing for an interrupt. *Wire* adds the overhead
 //! of the link around them (transaction and data link layer), see [`crate::pcie`]. For CXL, both count the flits of the
 //! stores of the host, 68 bytes per cache line as in the article: flit headers and the drive's responses are in
 //! neither.
@@ -29,11 +29,13 @@ pub enum Class {
     Interrupt,
     /// CXL.mem flits.
     Cxl,
+    /// Keys of more than 16 bytes, fetched by the drive.
+    Key,
 }
 
 impl Class {
     /// Every class with its name in reports.
-    pub const TABLE: [(Class, &'static str); 8] = [
+    pub const TABLE: [(Class, &'static str); 9] = [
         (Class::Mmio, "mmio"),
         (Class::Sqe, "sqe"),
         (Class::Cqe, "cqe"),
@@ -42,6 +44,7 @@ impl Class {
         (Class::ToHost, "to_host"),
         (Class::Interrupt, "interrupt"),
         (Class::Cxl, "cxl"),
+        (Class::Key, "key"),
     ];
 
     /// Labels of counters that count by class.
@@ -60,7 +63,7 @@ impl Class {
 
 /// Bytes by class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Traffic([u64; 8]);
+pub struct Traffic([u64; 9]);
 
 impl Traffic {
     /// Bytes of one class.
@@ -84,11 +87,11 @@ impl Traffic {
 pub struct Meter {
     /// Bytes over the link as the papers count: 64 + 16 + 2 x 4 B per command, 4096 B per page, 68 B per flit.
     #[counter(name = "payload_bytes", by = &Class::LABELS)]
-    payload: [Cell<u64>; 8],
+    payload: [Cell<u64>; 9],
     /// Bytes over the link with packet and link overhead; for CXL the same 68 B per flit, without flit headers and
     /// responses.
     #[counter(name = "wire_bytes", by = &Class::LABELS)]
-    wire: [Cell<u64>; 8],
+    wire: [Cell<u64>; 9],
 }
 
 impl Meter {

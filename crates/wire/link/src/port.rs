@@ -103,6 +103,14 @@ pub trait Request {
         false
     }
 
+    /// Transfers the `bytes` bytes of the key that the entry names by address to the drive.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_FIELD`]: the address is not mapped, or this port reaches no memory but that of the data.
+    fn pull_key(&self, _bytes: u32, _sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
+        Err(Status::INVALID_FIELD)
+    }
+
     /// Resolves the first `bytes` bytes of the `named_bytes` bytes of memory that the command names, ahead of
     /// [`Request::pull`] or [`Request::push`] of as many bytes. Fetches lists, so it takes time.
     ///

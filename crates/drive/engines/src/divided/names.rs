@@ -70,7 +70,7 @@ impl Names {
     /// Is this key a name?
     #[inline]
     pub fn are(&self, key: &Key) -> bool {
-        key.len() == Key::MAX_LEN && key.halves().0 == self.prefix
+        key.len() == Key::IDENTITY_BYTES && key.halves().0 == self.prefix
     }
 
     /// Part `index` of value `number`.
@@ -90,7 +90,7 @@ impl Names {
 
     fn name(&self, rest: u64) -> Key {
         let name = u128::from(self.prefix) << 64 | u128::from(rest);
-        Key::from_padded(name.to_be_bytes(), Key::MAX_LEN).expect("16 bytes are a key")
+        Key::from_padded(name.to_be_bytes(), Key::IDENTITY_BYTES).expect("16 bytes are a key")
     }
 }
 

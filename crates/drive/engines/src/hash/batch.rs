@@ -94,14 +94,16 @@ impl HashEngine {
     /// [`crate::Engine::commit_all`].
     pub(super) fn commit_batch(&self, changes: Vec<PairChange>) -> Result<(), Status> {
         let core = &*self.0;
+        let changes = newest(changes);
+        for (key, value) in &changes {
+            self.check_bytes(key, value.as_ref().map_or(0, |value| value.len() as u32))?;
+        }
         let place = |key: Key, value: Vec<u8>| {
             let place = self.place(key, value.len() as u32);
             (place, value)
         };
-        let places: Vec<_> = newest(changes)
-            .into_iter()
-            .map(|(key, value)| (key, value.map(|value| place(key, value))))
-            .collect();
+        let places: Vec<_> =
+            changes.into_iter().map(|(key, value)| (key, value.map(|value| place(key, value)))).collect();
         let room_bytes =
             places.iter().flat_map(|(_, place)| place).map(|(place, _)| place.room_bytes()).sum();
         // Waits once for the room of all pairs: two batches that took room pair by pair could wait for each other for

@@ -151,7 +151,7 @@ impl HashEngine {
     pub(super) fn append(&self, place: &Place, probed: &Probed) -> Option<Grain> {
         let header = PairHeader { probe: probed.probe, ..place.header };
         let mut region = place.region.borrow_mut();
-        region.write(0, Piece::Bytes(&header.encode()[..header.bytes() as usize]));
+        header.write(&mut region);
         self.0.space.append(Stream::Data, Content::Stored(&region, 0), header.pair_bytes())
     }
 
@@ -185,6 +185,14 @@ impl HashEngine {
         };
         probed.pin.remove(slot);
         self.0.drop_pair(header, grain, probed.section, slot);
+    }
+
+    /// Refuses a value that is too large: beside a key of more than 16 B less room is left for it.
+    #[inline]
+    pub(super) fn check_bytes(&self, key: &Key, value_bytes: u32) -> Result<(), Status> {
+        let beside = u32::from(key.is_long()) + key.tail_bytes() as u32;
+        let room_bytes = self.0.max_value_bytes.saturating_sub(beside);
+        if value_bytes > room_bytes { Err(Status::INVALID_VALUE_SIZE) } else { Ok(()) }
     }
 
     /// A place for a value, without room in the write buffer.
@@ -280,9 +288,7 @@ impl Landing for HashEngine {
     type Place = Place;
 
     fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
-        if bytes > self.max_value_bytes() {
-            return Err(Status::INVALID_VALUE_SIZE);
-        }
+        self.check_bytes(key, bytes)?;
         let place = self.place(*key, bytes);
         self.0.space.host_room(place.room_bytes);
         Ok(place)

@@ -172,7 +172,8 @@ pub const OPEN_SUPERBLOCKS: u32 = 4;
 pub const SUPERBLOCK_PAIRS: u64 = 8;
 /// The header of a pair has 24 bits for the length of the value; the rest of the drive stops here.
 const VALUE_MAX_BYTES: u64 = 2 << 20;
-const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::MAX_LEN as u64;
+/// Before a value beside a key of 16 B. A longer key takes from the room of the largest value.
+const PAIR_HEADER_BYTES: u64 = PREFIX_BYTES as u64 + Key::IDENTITY_BYTES as u64;
 
 impl HashConfig {
     /// The configuration for one hash FTL: "as designed" settings take the values of its row.
@@ -215,10 +216,14 @@ impl HashConfig {
         pair_bytes.saturating_sub(PAIR_HEADER_BYTES).min(VALUE_MAX_BYTES) as u32
     }
 
+    /// Largest pair, bytes.
+    pub fn largest_pair_bytes(&self, layout: &Layout) -> u64 {
+        u64::from(self.largest_value_bytes(layout)) + PAIR_HEADER_BYTES
+    }
+
     /// Most flash pages that a pair touches.
     pub fn largest_pair_pages(&self, layout: &Layout) -> u64 {
-        let bytes = u64::from(self.largest_value_bytes(layout)) + PAIR_HEADER_BYTES;
-        bytes.div_ceil(layout.page_bytes().into()) + 1
+        self.largest_pair_bytes(layout).div_ceil(layout.page_bytes().into()) + 1
     }
 
     /// Checks the keys; an error has the key and the reason.

@@ -18,7 +18,7 @@ use kvdrive_flash::power;
 use kvdrive_flash::{FlashPort, Purpose};
 use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{KeyedLock, Ns, Resource, Sim, TaskCell};
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::cache::{Budget, Cache, Eviction, Pin, SLOT_BYTES};
 use super::change::Change;
@@ -284,7 +284,10 @@ impl Core {
     /// The target of probe `number` of `key`.
     pub fn probe(&self, key: &Key, number: u8) -> Probe {
         let bytes = key.to_array();
-        let hash = xxh3_64(&bytes[..key.len()]) & (u64::MAX >> (64 - self.config.hash_bits));
+        let hash = match key.is_long() {
+            false => xxh3_64(&bytes[..key.len()]),
+            true => xxh3_64_with_seed(&bytes, key.len() as u64),
+        } & (u64::MAX >> (64 - self.config.hash_bits));
         self.cache.format().probe(hash, number)
     }
 

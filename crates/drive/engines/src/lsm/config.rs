@@ -77,7 +77,7 @@ impl GcConfig {
 #[section("lsm")]
 pub struct IndexConfig {
     /// Layout of a table on flash. `published`: as in the published firmware, with keys of exactly 4 B. `sound`: keys
-    /// of 1 to 16 B, and a sequence number in each entry.
+    /// of 1 to 255 B, and a sequence number in each entry.
     #[setting(is = Row(|| LAYOUTS.iter().map(|row| row.name).collect()), image)]
     pub layout: String,
     /// Entries of a full memtable.

@@ -27,7 +27,7 @@ use super::compaction::{CompactionPolicy, CompactionShape, compaction_row};
 use super::config::IndexConfig;
 use super::cursor::Snapshot;
 use super::entry::{Entry, ValueLiveness, is_current};
-use super::layout::{Layout, Start, TableShape, layout_row};
+use super::layout::{KeyClass, Layout, Start, TableShape, layout_row};
 use super::levels::Version;
 use super::lookup;
 use super::memtable::{Memtable, Pair};
@@ -99,6 +99,8 @@ pub(super) struct Inner {
     pub tables: TaskCell<Rc<Version>>,
     pub next_table: Cell<u32>,
     pub next_sequence: Cell<u64>,
+    /// The longest key that there may be in memtables and tables.
+    pub longest: Cell<KeyClass>,
     /// Held by the task that flushes or merges.
     pub maintenance: Mutex,
     /// The value of `next_table` when all entries were last in one run.
@@ -147,6 +149,8 @@ impl Index {
             }
             memtable
         };
+        let in_memory = image.keys().map(KeyClass::of);
+        let longest = tables.newest_first().map(|table| table.facts.longest).chain(in_memory).max();
         let frozen = image.frozen.map(|(age, pairs)| Frozen { age, entries: memtable(pairs) });
         Ok(Index(Rc::new(Inner {
             active: TaskCell::new(memtable(image.active)),
@@ -154,6 +158,7 @@ impl Index {
             tables: TaskCell::new(Rc::new(tables)),
             next_table: Cell::new(image.next_table.max(on_flash)),
             next_sequence: Cell::new(image.next_sequence),
+            longest: Cell::new(longest.unwrap_or_default()),
             maintenance: Mutex::new(&sim),
             one_run_at: Cell::new(0),
             counters: Cell::default(),
@@ -189,8 +194,24 @@ impl Index {
     }
 
     /// Can this pair be indexed? See [`Layout::accept`].
+    ///
+    /// `CAPACITY_EXCEEDED`, too, if the key is longer than all before it, and there would not be room enough for tables
+    /// of such keys ([`super::room`]).
+    #[inline]
     pub fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
-        self.0.layout.accept(key, address, bytes)
+        self.0.layout.accept(key, address, bytes)?;
+        let longest = KeyClass::of(key);
+        if longest > self.0.longest.get() { self.accept_longest(longest) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn accept_longest(&self, longest: KeyClass) -> Result<(), Status> {
+        let before = self.0.longest.replace(longest);
+        if self.pages_available() < self.ledger(|ledger| ledger.for_stores()) {
+            self.0.longest.set(before);
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
+        Ok(())
     }
 
     /// Largest value that an entry can name, in bytes.
@@ -272,7 +293,7 @@ impl Index {
     /// Errors: `INVALID_KEY_SIZE`; `UNRECOVERED_ERROR` if a table page that has to be read is damaged.
     pub fn get(&self, key: &Key) -> Result<Option<Entry>, Status> {
         let inner = &*self.0;
-        self.accept(key, Vaddr(0), 0)?;
+        inner.layout.accept(key, Vaddr(0), 0)?;
         let probe_ns = inner.config.index_probe_ns;
         inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable");
         let newest = match self.find_in_memory(key) {
@@ -432,7 +453,7 @@ impl Index {
             is_damaged |= table.is_damaged();
         }
         read(&Ledger {
-            pages_at_most: &|entries| inner.layout.pages_at_most(entries),
+            pages_at_most: &|entries| inner.layout.pages_at_most(entries, inner.longest.get()),
             split_entries: &|entries| inner.policy.bottom(entries).1,
             memtable_entries: inner.config.memtable_entries,
             table_entries,

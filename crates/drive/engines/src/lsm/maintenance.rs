@@ -210,7 +210,7 @@ impl Index {
         let entries =
             inputs.iter().map(|table| u64::from(table.facts.entries)).sum::<u64>() + u64::from(unwritten);
         let pages_now = inputs.iter().map(|table| table.facts.total_pages()).sum::<u32>()
-            + inner.layout.pages_at_most(unwritten);
+            + inner.layout.pages_at_most(unwritten, inner.longest.get());
         let flushed = frozen.is_some();
         let memory = frozen.map(|(age, run)| (age, Source::Memory(run, 0)));
         let rewrite = Rewrite {

@@ -18,7 +18,7 @@ use kvdrive_flash::ftl::Lpa;
 use kvdrive_nvme::Key;
 
 use super::entry::{AddressBounds, Entry, TableId};
-use super::layout::{Part, TableFacts};
+use super::layout::{KeyClass, Part, TableFacts};
 use super::levels::Version;
 use super::space::{TABLE_PAGE_KIND, TableSpace};
 use super::table::{OfTable, PageTag, Table};
@@ -26,7 +26,7 @@ use super::table::{OfTable, PageTag, Table};
 /// The bounds of a table whose keys are not known.
 pub(super) const LOWEST_KEY: Key = Key::from_padded([0; 16], 1).expect("one byte is a key");
 /// See [`LOWEST_KEY`].
-pub(super) const HIGHEST_KEY: Key = Key::from_padded([0xFF; 16], 16).expect("16 bytes are a key");
+pub(super) const HIGHEST_KEY: Key = Key::HIGHEST;
 
 /// Most insertions: no drive reaches this number. An image with more is refused, so that numbers for later insertions
 /// remain.
@@ -117,6 +117,12 @@ impl IndexImage {
         }
         let are_reached = self.next_sequence < MOST_INSERTIONS && self.entries().all(is_reached);
         if are_reached { Ok(()) } else { Err(TOO_MANY) }
+    }
+
+    /// The keys of the memtables.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let frozen = self.frozen.iter().flat_map(|(_, entries)| entries.keys());
+        self.active.keys().chain(frozen)
     }
 
     /// The entries of the memtables.
@@ -218,7 +224,7 @@ impl FoundTables {
 fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Option<TableFacts> {
     let tags = || pages.iter().map(|(tag, _)| tag);
     let footer = tags().find(|tag| tag.is_footer())?;
-    let OfTable::Footer { entries, data_pages, index_pages, bloom_pages } = footer.of_table else {
+    let OfTable::Footer { entries, data_pages, index_pages, bloom_pages, longest } = footer.of_table else {
         return None;
     };
     if data_pages == 0 || index_pages == 0 {
@@ -242,7 +248,19 @@ fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Opti
             .collect(),
     };
     let (max, addresses, fences) = (footer.key?, footer.addresses, fences?);
-    Some(TableFacts { id, age, entries, min, max, addresses, data_pages, index_pages, bloom_pages, fences })
+    Some(TableFacts {
+        id,
+        age,
+        entries,
+        min,
+        max,
+        addresses,
+        data_pages,
+        index_pages,
+        bloom_pages,
+        fences,
+        longest,
+    })
 }
 
 /// Stands for a table whose footer is lost. Its lowest key is known if the first page of its data or index was
@@ -261,6 +279,8 @@ fn lost_facts(id: TableId, pages: &[(PageTag, Lpa)]) -> TableFacts {
         index_pages: 1,
         bloom_pages: 0,
         fences: Rc::from([]),
+        // It is never written again.
+        longest: KeyClass::default(),
     }
 }
 

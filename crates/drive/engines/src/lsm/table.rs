@@ -25,7 +25,7 @@ use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Resource, TaskCell};
 
 use super::entry::{AddressBounds, Entry, TableId};
-use super::layout::{Build, BuiltPage, Layout, PageBytes, Part, Scan, ScanStep, Start, TableFacts};
+use super::layout::{Build, BuiltPage, KeyClass, Layout, PageBytes, Part, Scan, ScanStep, Start, TableFacts};
 use super::memtable::Pair;
 use super::space::{PagesUnderWay, TableSpace};
 
@@ -34,6 +34,8 @@ pub const READ_AHEAD: u32 = 8;
 /// Complete pages that a merge writes side by side.
 const WRITE_BATCH: usize = 8;
 const FOOTER: u8 = 0b100;
+/// Above part and footer bit, in the footer: the class of the table's longest key; 0 in tables of earlier versions.
+const LONGEST_SHIFT: u32 = 3;
 
 /// Facts about the whole table in the tag of a page. A tag has room for one of these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +52,8 @@ pub enum OfTable {
         index_pages: u32,
         /// Pages of the Bloom part.
         bloom_pages: u32,
+        /// Its longest key.
+        longest: KeyClass,
     },
 }
 
@@ -87,7 +91,8 @@ impl PageTag {
         bytes[25..37].copy_from_slice(&bounds);
         match self.of_table {
             OfTable::Age(age) => bytes[37..45].copy_from_slice(&age.to_le_bytes()),
-            OfTable::Footer { entries, data_pages, index_pages, bloom_pages } => {
+            OfTable::Footer { entries, data_pages, index_pages, bloom_pages, longest } => {
+                bytes[7] |= longest.number() << LONGEST_SHIFT;
                 assert!(data_pages < 1 << 24 && index_pages < 1 << 16 && bloom_pages < 1 << 16);
                 bytes[37..41].copy_from_slice(&entries.to_le_bytes());
                 bytes[41..44].copy_from_slice(&data_pages.to_le_bytes()[..3]);
@@ -107,7 +112,8 @@ impl PageTag {
         };
         let part =
             [Part::Data, Part::Index, Part::Bloom].into_iter().find(|part| *part as u8 == bytes[7] & 0b11)?;
-        if bytes[7] & !(FOOTER | 0b11) != 0 {
+        let longest = KeyClass::new(bytes[7] >> LONGEST_SHIFT)?;
+        if bytes[7] & FOOTER == 0 && longest != KeyClass::default() {
             return None;
         }
         let padded: [u8; 16] = std::array::from_fn(|byte| bytes[9 + byte]);
@@ -123,6 +129,7 @@ impl PageTag {
                 data_pages: number(41..44),
                 index_pages: number(44..46),
                 bloom_pages: number(46..48),
+                longest,
             }
         };
         let addresses = AddressBounds::decode(&std::array::from_fn(|byte| bytes[25 + byte]));
@@ -441,6 +448,7 @@ impl Output {
                     data_pages: facts.data_pages,
                     index_pages: facts.index_pages,
                     bloom_pages: facts.bloom_pages,
+                    longest: facts.longest,
                 }),
             };
             names.push((page.part, page.number));
@@ -458,7 +466,13 @@ mod tests {
 
     #[test]
     fn tags_come_back_and_other_bytes_are_refused() {
-        let footer = OfTable::Footer { entries: 1 << 30, data_pages: 77, index_pages: 3, bloom_pages: 0 };
+        let footer = OfTable::Footer {
+            entries: 1 << 30,
+            data_pages: 77,
+            index_pages: 3,
+            bloom_pages: 0,
+            longest: KeyClass::LONGEST,
+        };
         let key = Key::new(b"sixteen bytes...");
         let addresses = AddressBounds { low: 5, high: 1 << 47 };
         for of_table in [OfTable::Age(1 << 50), footer] {
@@ -468,7 +482,9 @@ mod tests {
         }
         assert_eq!(PageTag::decode(&[0xFF; 48]), None);
         let mut bytes = [0; 48];
-        bytes[8] = 17;
-        assert_eq!(PageTag::decode(&bytes), None, "a key has at most 16 bytes");
+        bytes[7] = 1 << LONGEST_SHIFT;
+        assert_eq!(PageTag::decode(&bytes), None, "only a footer has the longest key");
+        bytes[7] = FOOTER | KeyClass::COUNT << LONGEST_SHIFT;
+        assert_eq!(PageTag::decode(&bytes), None, "a key has at most 255 bytes");
     }
 }

@@ -52,10 +52,11 @@ pub(super) fn on_cores(
 }
 
 pub(super) fn key(number: u64) -> Key {
-    // Lengths 2 to 16, and keys that are other keys followed by zeros.
+    // Lengths 2 to 16, some up to 255, and keys that are other keys followed by zeros.
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&(number as u16).to_be_bytes());
-    Key::from_padded(bytes, 2 + (number % 15) as usize).unwrap()
+    let long = if number.is_multiple_of(11) { (number % 240) as usize } else { 0 };
+    Key::from_padded(bytes, 2 + (number % 15) as usize + long).unwrap()
 }
 
 pub(super) fn value(key: &Key, version: u64, bytes: u32) -> Pattern {

@@ -84,8 +84,8 @@ fn what_is_wrong_is_named() {
     assert!(matches!(altered(12, 0), BatchError::Checksum { .. }));
     assert_eq!(altered(16, 0), BatchError::Kind { index: 0, found: 0 });
     assert_eq!(altered(16, 2), BatchError::DeleteValue { index: 0, found: 5 });
-    assert_eq!(altered(17, 0), BatchError::KeyBytes { index: 0, found: 0 });
-    assert_eq!(altered(17, 17), BatchError::KeyBytes { index: 0, found: 17 });
+    assert_eq!(altered(17, 0), BatchError::KeyBytes { index: 0 });
+    assert_eq!(altered(17, 20), BatchError::KeyTail { index: 0 });
     assert_eq!(altered(19, 1), BatchError::RequestFlags { index: 0, found: 0x100 });
     assert_eq!(
         altered(23, 0xFF),
@@ -95,7 +95,8 @@ fn what_is_wrong_is_named() {
     assert!(matches!(altered(5, 0), BatchError::Checksum { .. }), "no more atomic");
     assert_eq!(check(&BY_HAND[..15]), Err(BatchError::NoHead { bytes: 15 }));
     assert_eq!(check(&BY_HAND[..40]), Err(BatchError::Bytes { said: 56, found: 40 }));
-    assert_eq!(altered(17, 17).status(), Status::INVALID_KEY_SIZE);
+    assert_eq!(altered(17, 0).status(), Status::INVALID_KEY_SIZE);
+    assert_eq!(altered(17, 20).status(), Status::INVALID_FIELD);
     assert_eq!(altered(4, 2).status(), Status::INVALID_FIELD);
     // A value's bytes are not checked by the batch.
     let mut bytes = BY_HAND;

@@ -273,6 +273,7 @@ fn malformed() {
         (store, 0, 0xA0, Status::INVALID_OPCODE),
         (store, 1, 0x01, Status::INVALID_FIELD), // fused
         (store, 44, 0, Status::INVALID_KEY_SIZE),
+        // No address names a key of more than 16 bytes.
         (store, 44, 17, Status::INVALID_FIELD),
         (store, 44, 255, Status::INVALID_FIELD),
         (store, 45, 0b011, Status::INVALID_FIELD), // only replace and only add

@@ -52,7 +52,9 @@ fn list_corners() {
     assert_eq!(read(&[9, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0]), [Err(ListError::KeyLength(0))]);
     let mut long = [7; 64];
     long[4..6].copy_from_slice(&[17, 0]);
-    assert_eq!(read(&long), [Err(ListError::KeyLength(17))]);
+    assert_eq!(read(&long), [Err(ListError::KeyTail)]);
+    long[4..6].copy_from_slice(&[0, 1]);
+    assert_eq!(read(&long), [Err(ListError::KeyLength(256))]);
 }
 
 #[test]
@@ -66,6 +68,14 @@ fn iterator_answer() {
     let read = IterHeader::from_bytes(expected);
     assert_eq!((read.key(), read.value_bytes()), (Some(key(b"key")), 0x0102));
     assert_eq!(read.answer_bytes(), 24 + 0x0102);
+    assert!(header.tail().is_empty());
+    for (len, value_at) in [(16, 24), (17, 32), (24, 32), (25, 40), (255, 264)] {
+        let header = IterHeader::new(Key::from_padded([7; 16], len).unwrap(), 5);
+        assert_eq!((header.value_at(), header.answer_bytes()), (value_at, value_at + 5), "{len} B");
+        assert_eq!(header.tail().len() as u32, value_at - 24);
+        assert_eq!(IterHeader::from_bytes(*header.as_bytes()).key(), Key::from_padded([7; 16], len));
+    }
+    assert_eq!(IterHeader::MOST_BYTES, 264);
     assert_eq!(IterHeader::from_bytes([0; 24]).key(), None);
     assert_eq!(IterHeader::from_bytes([0xFF; 24]).key(), None);
     assert_eq!(IterHeader::from_bytes([0xFF; 24]).answer_bytes(), u32::MAX);

@@ -11,8 +11,27 @@ fn key_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![vec(any::<u8>(), 1..=16), vec(prop_oneof![Just(0), Just(1), Just(255)], 1..=16)]
 }
 
+/// With keys of more than 16 bytes, which are zeros from there on.
+fn any_key_bytes() -> impl Strategy<Value = Vec<u8>> {
+    let long =
+        (vec(prop_oneof![Just(0), any::<u8>()], 16), 17..=Key::MAX_LEN).prop_map(|(mut bytes, len)| {
+            bytes.resize(len, 0);
+            bytes
+        });
+    prop_oneof![3 => key_bytes(), 1 => long]
+}
+
 fn key() -> impl Strategy<Value = Key> {
-    key_bytes().prop_map(|bytes| Key::new(&bytes).unwrap())
+    any_key_bytes().prop_map(|bytes| Key::new(&bytes).unwrap())
+}
+
+/// The entry of a command, with an address for a key of more than 16 bytes.
+fn entry_of(command: &Command, cid: u16, nsid: u32) -> Sqe {
+    let mut sqe = command.encode(cid, nsid);
+    if command.key().is_some_and(Key::is_long) {
+        sqe.set_key_address(0x12_3456_7000);
+    }
+    sqe
 }
 
 fn store_options() -> impl Strategy<Value = StoreOptions> {
@@ -87,14 +106,17 @@ fn command() -> impl Strategy<Value = Command> {
 /// A value through a *write* and its *transfer* commands, into entries full of old bytes.
 fn through_commands(key: Key, value: &[u8]) -> (Vec<u8>, u32) {
     let write = Write { key, value_bytes: value.len() as u32 };
-    let mut sqe = Command::Write(write).encode(1, 1);
+    let mut sqe = entry_of(&Command::Write(write), 1, 1);
+    let address = sqe.key_address();
     // The second put must leave no byte of the first.
     put_write(&mut sqe, &[0xEE; 64]);
     let mut sent = put_write(&mut sqe, value);
     assert_eq!(Command::decode(&sqe), Ok(Command::Write(write)));
+    assert!(!key.is_long() || sqe.key_address() == address, "value bytes lie behind the key's address");
     let mut first = [0xDD; WRITE_INLINE_BYTES];
     get_write(&sqe, &mut first);
-    assert!(first[sent..].iter().all(|&byte| byte == 0));
+    assert_eq!(sent, value.len().min(write_room(&sqe)));
+    assert!(first[sent..write_room(&sqe)].iter().all(|&byte| byte == 0));
     let mut received = first[..sent].to_vec();
     let mut commands = 1;
     while sent < value.len() {
@@ -115,7 +137,7 @@ fn through_commands(key: Key, value: &[u8]) -> (Vec<u8>, u32) {
 proptest! {
     #[test]
     fn encode_decode_round_trip(command in command(), cid: u16, nsid: u32, prp1: u64, prp2: u64) {
-        let mut sqe = command.encode(cid, nsid);
+        let mut sqe = entry_of(&command, cid, nsid);
         prop_assert_eq!(sqe.opcode, command.opcode());
         prop_assert_eq!((sqe.cid.get(), sqe.nsid.get()), (cid, nsid));
         prop_assert_eq!(Command::decode(&sqe), Ok(command));
@@ -136,7 +158,7 @@ proptest! {
             match Command::decode(&sqe) {
                 // A decoded command encodes to the same bytes.
                 Ok(command) => {
-                    prop_assert_eq!(Command::decode(&command.encode(0, 0)), Ok(command));
+                    prop_assert_eq!(Command::decode(&entry_of(&command, 0, 0)), Ok(command));
                 }
                 Err(status) => prop_assert!(matches!(
                     status,
@@ -161,7 +183,9 @@ proptest! {
     #[test]
     fn values_travel_inside_commands(key in key(), value in vec(any::<u8>(), 0..=4096)) {
         let (received, commands) = through_commands(key, &value);
-        prop_assert_eq!(commands, commands_for(value.len() as u32));
+        // A *write* has 8 bytes less room beside the address of a long key.
+        let beside = if key.is_long() { 8 } else { 0 };
+        prop_assert_eq!(commands, commands_for(value.len() as u32 + beside));
         prop_assert_eq!(received, value);
     }
 
@@ -173,7 +197,7 @@ proptest! {
     }
 
     #[test]
-    fn keys_compare_as_their_bytes(a in key_bytes(), b in key_bytes()) {
+    fn keys_compare_as_their_bytes(a in any_key_bytes(), b in any_key_bytes()) {
         let (left, right) = (Key::new(&a).unwrap(), Key::new(&b).unwrap());
         prop_assert_eq!(left.cmp(&right), a.cmp(&b));
         prop_assert_eq!(left == right, a == b);
@@ -182,9 +206,14 @@ proptest! {
     #[test]
     fn keys_keep_their_bytes(bytes in vec(any::<u8>(), 0..40)) {
         let Some(key) = Key::new(&bytes) else {
-            prop_assert!(bytes.is_empty() || bytes.len() > Key::MAX_LEN);
+            prop_assert!(bytes.is_empty() || bytes[16..].iter().any(|byte| *byte != 0));
             return Ok(());
         };
+        prop_assert_eq!(key.to_vec(), &bytes[..]);
+        let bytes = &bytes[..bytes.len().min(16)];
+        if key.is_long() {
+            return Ok(());
+        }
         let mut array = [0xEE; 16];
         key.copy_to(&mut array);
         prop_assert_eq!(&array[..key.len()], &bytes[..]);
@@ -193,6 +222,26 @@ proptest! {
         prop_assert_eq!([hi.to_be_bytes(), lo.to_be_bytes()].concat(), array);
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         prop_assert_eq!(format!("{key:?}"), format!("Key({hex})"));
+    }
+
+    #[test]
+    fn keys_survive_in_records(key in key()) {
+        let record = borsh::to_vec(&key).unwrap();
+        prop_assert_eq!(record.len(), 1 + key.len().min(16));
+        prop_assert_eq!(borsh::from_slice::<Key>(&record).unwrap(), key);
+    }
+
+    #[test]
+    fn nothing_lies_between_a_key_and_its_predecessor(key in key()) {
+        match key.predecessor() {
+            None => prop_assert_eq!(key, Key::new(&[0]).unwrap()),
+            Some(before) => {
+                prop_assert!(before < key);
+                // The lowest key above it is one byte longer, or the next of the same length.
+                let above = Key::from_padded(before.to_array(), before.len() + 1);
+                prop_assert!(above.is_none_or(|above| above >= key));
+            }
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub(crate) struct SlotOffer<'a> {
     /// Addresses of its buffer and of the list page that names the buffer's pages.
     pub(crate) buffer: u64,
     pub(crate) list: u64,
+    /// Address of the memory of its key, if that is longer than 16 bytes.
+    pub(crate) key: u64,
     /// Queue entries that the command may use at once.
     pub(crate) entries: u32,
     pub(crate) window: Option<&'a HostWindow>,
@@ -42,6 +44,11 @@ pub(crate) trait CommandSlot {
     /// Gives the sequence back, if it is held: the last inline command is submitted, and other values may
     /// follow.
     fn leave_sequence(&mut self) {}
+
+    /// Puts a key of more than 16 bytes into the slot's memory for it.
+    fn put_key(&mut self, _key: &[u8]) {
+        unreachable!("{NO_METHOD}")
+    }
 
     /// Puts a value's first bytes into the slot's buffer.
     fn stage(&mut self, _value: Piece<'_>) {

@@ -120,7 +120,7 @@ impl<'m> Course<'m> {
     /// needs the option byte, which inline commands use for value bytes: a store with a condition uses `prp`.
     ///
     /// # Errors
-    /// The value is larger than the drive's largest.
+    /// The value is larger than the drive's largest; a key of more than 16 bytes, and the drive cannot fetch it.
     pub(crate) fn of<V>(
         capabilities: Capabilities<'m>,
         call: &Call<V>,
@@ -129,17 +129,22 @@ impl<'m> Course<'m> {
         let (key, options) = match *call {
             Call::Store { key, options, .. } => (Some(key), options),
             Call::Batch { .. } => (None, StoreOptions::default()),
-            _ => return Ok(Course::new(&capabilities, other(&capabilities, call, bytes))),
+            _ => return Course::beside(&capabilities, call, bytes),
         };
         if bytes > capabilities.max_value_bytes {
             return Err(Status::INVALID_VALUE_SIZE);
         }
-        let Some(choice) = capabilities.choice else {
-            return Ok(Course::new(&capabilities, other(&capabilities, call, bytes)));
-        };
+        let Some(choice) = capabilities.choice else { return Course::beside(&capabilities, call, bytes) };
         let plain = options == StoreOptions::default();
         let method = if plain { choice.pick(bytes, capabilities.entries) } else { &prp::Prp };
         Ok(Course::new(&capabilities, Work::Store { key, options, method }))
+    }
+
+    /// The course of a call whose value, if it has one, travels beside its command.
+    fn beside<V>(capabilities: &Capabilities<'m>, call: &Call<V>, bytes: u32) -> Result<Course<'m>, Status> {
+        let course = Course::new(capabilities, other(capabilities, call, bytes));
+        let is_unreachable = capabilities.choice.is_none() && course.long_key().is_some();
+        if is_unreachable { Err(Status::INVALID_FIELD) } else { Ok(course) }
     }
 
     /// The call's answer, from the data that `arrived`, and the next action of the driver. `into` gets a value. Errors:
@@ -171,6 +176,16 @@ impl<'m> Course<'m> {
         (answer, aftermath)
     }
 
+    /// Its key, if that is longer than 16 bytes: it lies in memory, and the entry names it.
+    #[inline]
+    fn long_key(&self) -> Option<Key> {
+        let key = match &self.work {
+            Work::Store { key, .. } => key.as_ref(),
+            Work::Other { command, .. } => command.key(),
+        };
+        key.copied().filter(Key::is_long)
+    }
+
     /// The effect of the command on an iterator.
     pub(crate) fn iterator_use(&self) -> IteratorUse {
         match self.work {
@@ -196,7 +211,7 @@ impl<'m> Course<'m> {
         let mut step = match self.step.take() {
             Some(Step::WaitForWindow) => self.look_at_window(slot, value),
             Some(step) => step,
-            None => self.next_step(slot, value),
+            None => self.first_step(slot, value),
         };
         loop {
             step = match step {
@@ -278,6 +293,15 @@ impl<'m> Course<'m> {
         next
     }
 
+    /// The first step, after a key of more than 16 bytes is where its entry names it.
+    #[inline]
+    fn first_step(&mut self, slot: &mut impl CommandSlot, value: Piece<'_>) -> Step {
+        if let Some(key) = self.long_key() {
+            key.with_bytes(|bytes| slot.put_key(bytes));
+        }
+        self.next_step(slot, value)
+    }
+
     fn next_step(&mut self, slot: &mut impl CommandSlot, value: Piece<'_>) -> Step {
         let (offer, outbox) = slot.offer();
         self.step(&offer, value, outbox)
@@ -342,6 +366,9 @@ impl<'m> Course<'m> {
                 }
                 (Phase::Send, Work::Other { command, room }) => {
                     let mut sqe = command.encode(offer.cid, NSID);
+                    if self.long_key().is_some() {
+                        sqe.set_key_address(offer.key);
+                    }
                     if room > 0 {
                         prp::point_at(&mut sqe, offer.buffer, offer.list, room);
                     }
@@ -556,8 +583,8 @@ fn request<'v>(
     value: Piece<'v>,
     options: StoreOptions,
 ) -> StoreRequest<'v> {
-    let SlotOffer { cid, buffer, list, entries, window, .. } = *offer;
-    StoreRequest { key, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
+    let SlotOffer { cid, buffer, list, key: key_at, entries, window, .. } = *offer;
+    StoreRequest { key, key_at, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
 }
 
 #[cfg(test)]

@@ -303,6 +303,10 @@ impl CommandSlot for InPipeline<'_> {
         }
     }
 
+    fn put_key(&mut self, key: &[u8]) {
+        self.port.transport().put_key(self.cid, key);
+    }
+
     fn stage(&mut self, value: Piece<'_>) {
         self.port.transport().stage(self.cid, value);
     }

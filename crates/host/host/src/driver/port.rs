@@ -264,6 +264,10 @@ impl CommandSlot for ClaimedSlot<'_> {
         }
     }
 
+    fn put_key(&mut self, key: &[u8]) {
+        self.port.transport.put_key(self.cid, key);
+    }
+
     fn stage(&mut self, value: Piece<'_>) {
         self.port.transport.stage(self.cid, value);
     }

@@ -418,7 +418,7 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             | Call::Delete { key }
             | Call::Remove { key }
             | Call::Exist { key } => {
-                let drive = self.spread.place(&key.to_array()[..key.len()]);
+                let drive = key.with_bytes(|key| self.spread.place(key));
                 self.begin_on(drive, call, Part::Whole(value), into);
             }
             Call::List { buffer_bytes, .. } if self.is_ordered => {

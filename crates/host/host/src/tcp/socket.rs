@@ -164,7 +164,7 @@ impl Remainder for Socket {
 impl Transport for Socket {
     /// No memory that the controller could address.
     fn offer(&self, cid: u16) -> SlotOffer<'static> {
-        SlotOffer { cid, buffer: 0, list: 0, entries: 1, window: None, is_together: false }
+        SlotOffer { cid, buffer: 0, list: 0, key: 0, entries: 1, window: None, is_together: false }
     }
 
     fn gather(

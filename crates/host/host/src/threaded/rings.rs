@@ -18,6 +18,8 @@ use crate::transport::Transport;
 struct SlotMemory {
     buffer: Arc<SharedBuffer>,
     list: Arc<SharedBuffer>,
+    /// Address of the memory of a long key, behind the lists.
+    key: u64,
 }
 
 /// Where completions of a queue go.
@@ -91,7 +93,8 @@ impl Rings {
                 let buffer = link.memory().map(buffer_bytes);
                 let list = link.memory().map(answers::list_bytes(buffer_bytes));
                 list.fill(Piece::Bytes(&answers::list_page(buffer.address(), buffer_bytes)));
-                SlotMemory { buffer, list }
+                let key = answers::key_at(list.address(), buffer_bytes);
+                SlotMemory { buffer, list, key }
             })
             .collect();
         assert!(sink.memory.set(memory.clone()).is_ok(), "a sink is of one queue");
@@ -131,9 +134,14 @@ impl Transport for Rings {
     /// so inline commands of a value go together if several commands share doorbells anyway; a queue of depth 1
     /// sends them one by one, as published and as the modelled host does.
     fn offer(&self, cid: u16) -> SlotOffer<'static> {
-        let SlotMemory { buffer, list } = self.slot(cid);
+        let &SlotMemory { ref buffer, ref list, key } = self.slot(cid);
         let (buffer, list, is_together) = (buffer.address(), list.address(), self.memory.len() > 1);
-        SlotOffer { cid, buffer, list, entries: self.entries, window: None, is_together }
+        SlotOffer { cid, buffer, list, key, entries: self.entries, window: None, is_together }
+    }
+
+    fn put_key(&self, cid: u16, key: &[u8]) {
+        let slot = self.slot(cid);
+        slot.list.write(slot.key, Piece::Bytes(key)).expect("a slot's key is mapped");
     }
 
     fn stage(&self, cid: u16, value: Piece<'_>) {
@@ -146,7 +154,7 @@ impl Transport for Rings {
 
     /// Also makes room for the bytes.
     fn list(&self, cid: u16, bytes: u32) {
-        let SlotMemory { buffer, list } = self.slot(cid);
+        let SlotMemory { buffer, list, .. } = self.slot(cid);
         let chain = list.address() + u64::from(PAGE_BYTES);
         let pages = answers::chain(chain, buffer.address(), bytes);
         list.write(chain, Piece::Bytes(&pages)).expect("a slot's lists are mapped");

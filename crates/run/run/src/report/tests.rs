@@ -407,7 +407,8 @@ fn json_has_the_promised_keys() {
           "to_drive": 4096000,
           "to_host": 0,
           "interrupt": 0,
-          "cxl": 0
+          "cxl": 0,
+          "key": 0
         },
         "wire_bytes": {
           "total": 4709600,
@@ -418,7 +419,8 @@ fn json_has_the_promised_keys() {
           "to_drive": 4505600,
           "to_host": 0,
           "interrupt": 0,
-          "cxl": 0
+          "cxl": 0,
+          "key": 0
         }
       },
       "nand": {

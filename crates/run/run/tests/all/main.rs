@@ -7,6 +7,7 @@ mod counters;
 mod extremes;
 mod hash_runs;
 mod hostkv_runs;
+mod key_sizes;
 mod kvcache;
 mod limits;
 mod load;

@@ -52,7 +52,7 @@ fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, 
     let mut operations = Vec::new();
     while let Some((op, at)) = trace.draw()? {
         let key = op.key().expect("no format has units");
-        let key = String::from_utf8_lossy(&key.to_array()[..key.len()]).into_owned();
+        let key = String::from_utf8_lossy(&key.to_vec()).into_owned();
         let words = match op {
             Op::Store { value, .. } => format!("store {key} {}", value.bytes),
             Op::Retrieve { .. } => format!("retrieve {key}"),

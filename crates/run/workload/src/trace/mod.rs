@@ -2,8 +2,7 @@
 //!
 //! A file may be compressed (gzip or zstd, detected by its first bytes) and has one of several formats, also
 //! detected by its first bytes unless it is named. A new format is one file with a [`Format`] and one row in
-//! [`FORMATS`]. A key of more than 16 B, which the KV command set does not have, is replaced by a digest, and
-//! the report says so; a value is bytes of the recorded length.
+//! [`FORMATS`]. A key of more than 16 B is replaced by a digest with its length ([`Key`]), and the report says so; a value is bytes of the recorded length.
 //!
 //! [`load`] determines the pairs that are loaded beforehand. Usually there are none, so keys that the trace
 //! reads before it stores them are not found.
@@ -253,7 +252,7 @@ impl Workload for Trace {
         if let (Some(place), false) = (&self.source.first_long_key, self.has_noted_long_key) {
             self.has_noted_long_key = true;
             self.notes.push(format!(
-                "keys longer than 16 B, which the KV command set does not have, are replaced by a digest of 16 B; the first is at {place}"
+                "keys longer than 16 B are a digest of 16 B and zeros, in their length; the first is at {place}"
             ));
         }
         Ok(next)
@@ -282,13 +281,14 @@ impl Workload for Trace {
 }
 
 impl Source {
-    /// The key of these bytes, or its digest if they are too long.
+    /// The key of these bytes, or if they are too long their digest, as a key of their number of bytes.
     fn key(&mut self, bytes: &[u8]) -> Result<Key, String> {
-        if bytes.len() > Key::MAX_LEN {
+        if bytes.len() > Key::IDENTITY_BYTES {
             if self.first_long_key.is_none() {
                 self.first_long_key = Some(self.place());
             }
-            return Ok(Key::new(&xxh3_128(bytes).to_be_bytes()).expect("16 B are a key"));
+            let len = bytes.len().min(Key::MAX_LEN);
+            return Ok(Key::from_padded(xxh3_128(bytes).to_be_bytes(), len).expect("a length that keys have"));
         }
         Key::new(bytes).ok_or_else(|| "an empty key".to_owned())
     }

@@ -329,7 +329,7 @@ impl Tree {
 
     /// The item for a value.
     fn item_of(&self, thread: Thread, key: &Key, value: &Value<'_>, keep: u64) -> Result<Item, StoreError> {
-        if value.bytes() <= self.state.borrow().inline_bytes() {
+        if value.bytes() <= self.state.borrow().inline_bytes(key) {
             return Ok(Item::Value(StoredValue::of(value)));
         }
         self.write_long(thread, key, value, keep).map(Item::Elsewhere)

@@ -18,7 +18,7 @@ use kvdrive_nvme::Key;
 
 use crate::frame::{self, Kind};
 use crate::pages::{Page, PageId};
-use crate::records::{Flags, Format, HEAD_BYTES, OpenPage, records};
+use crate::records::{Flags, Format, OpenPage, head_bytes, records};
 use crate::space::Extent;
 use crate::store::StoreError;
 use crate::value::{StoredValue, Value};
@@ -115,7 +115,7 @@ pub fn entry_bytes(key: &Key, item: &Item) -> u32 {
         Item::Elsewhere(elsewhere) => 12 + 12 * elsewhere.runs.len() as u32,
         Item::Child(_) => CHILD_BYTES,
     };
-    HEAD_BYTES + key.len() as u32 + item
+    head_bytes(key) + item
 }
 
 /// A node.

@@ -14,7 +14,7 @@ use lru::LruCache;
 use super::node::{Item, Node, NodeAt, OWN_BYTES, entry_bytes};
 use crate::frame::Kind;
 use crate::pages::PageId;
-use crate::records::{Format, HEAD_BYTES};
+use crate::records::{Format, HEAD_BYTES, head_bytes};
 use crate::space::{Extent, FreePages};
 
 /// Pages 0 and 1 are the root slots.
@@ -199,9 +199,10 @@ impl BtreeState {
         }
     }
 
-    /// Longest value in a leaf: four such pairs fit.
-    pub fn inline_bytes(&self) -> u32 {
-        self.format.room() / 4 - HEAD_BYTES - Key::MAX_LEN as u32
+    /// Longest value of a key in a leaf: four such pairs fit.
+    pub fn inline_bytes(&self, key: &Key) -> u32 {
+        let least = HEAD_BYTES + Key::IDENTITY_BYTES as u32;
+        (self.format.room() / 4).saturating_sub(head_bytes(key).max(least))
     }
 
     /// A new unique number.
@@ -342,7 +343,7 @@ impl BtreeState {
             return Err(Need::Room);
         }
         self.is_changed = true;
-        let head_bytes = HEAD_BYTES + key.len() as u32;
+        let head_bytes = head_bytes(key);
         self.changed_bytes += u64::from(item.as_ref().map_or(head_bytes, |item| entry_bytes(key, item)));
         self.shadow(&mut path);
         let Some(&(at, _)) = path.last() else {

@@ -90,8 +90,8 @@ impl SegmentShape {
         if pages > 1 && pages * 16 > self.segment_pages {
             return self.usable() / u64::from((self.segment_pages - self.slack_pages()) / pages).max(1);
         }
-        let heads = crate::records::HEAD_BYTES * pages;
-        u64::from(heads + key.len() as u32 + value_bytes)
+        let heads = crate::records::HEAD_BYTES * pages.saturating_sub(1) + crate::records::head_bytes(key);
+        u64::from(heads + value_bytes)
     }
 
     /// The segment of a page.

@@ -364,7 +364,7 @@ impl HashlogState {
             // The life is the sequence of the record that follows, which has been taken already.
             (at.segment, at.life, at.next) = (Some(segment), self.next_sequence - 1, 0);
             self.next_page(stream);
-        } else if room < crate::records::HEAD_BYTES + key.len() as u32 + bytes.min(1) {
+        } else if room < crate::records::head_bytes(key) + bytes.min(1) {
             self.next_page(stream);
         }
     }

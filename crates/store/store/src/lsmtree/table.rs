@@ -386,7 +386,7 @@ impl TableWriter {
         let (value, flags) = value.map_or((&empty, flags), |value| (value, Flags::NONE));
         let lent = Value::Stored(value);
         let room = self.open.as_ref().map_or(0, OpenPage::room);
-        if room < crate::records::HEAD_BYTES + key.len() as u32 + lent.bytes().min(1) {
+        if room < crate::records::head_bytes(key) + lent.bytes().min(1) {
             self.next_page();
         }
         let is_first = !std::mem::replace(&mut self.has_begun, true);
@@ -415,9 +415,10 @@ impl TableWriter {
         let filter = bloom::build(&self.hashes, self.bloom_bits);
         let mut meta = (self.blocks.len() as u32).to_le_bytes().to_vec();
         for Block { first, page, is_shared } in &self.blocks {
-            meta.push(first.len() as u8 | if *is_shared { SHARED } else { 0 });
+            let long = if first.len() as u8 & SHARED == 0 { 0 } else { LONG };
+            meta.push(first.len() as u8 & !SHARED | if *is_shared { SHARED } else { 0 });
             meta.extend(first.to_array());
-            meta.extend(page.to_le_bytes());
+            meta.extend((page | long).to_le_bytes());
         }
         meta.extend(&filter);
         let data_pages = self.begun;
@@ -463,6 +464,8 @@ impl TableWriter {
 const BLOCK_BYTES: u32 = 1 + 16 + 4;
 /// Flag beside the key's length: the block's page begins with the end of the block before.
 const SHARED: u8 = 1 << 7;
+/// Bit of the page's number: the key is longer than 127 B, and `SHARED` has the place of that bit of its length.
+const LONG: u32 = 1 << 31;
 
 /// Number of meta pages for `bytes` bytes.
 pub fn meta_pages(page_bytes: u32, bytes: u32) -> u32 {
@@ -501,9 +504,10 @@ pub fn parse_meta(bytes: &[u8], data_pages: u32) -> Option<(Blocks, Vec<u8>)> {
     let mut blocks = Blocks::new();
     for _ in 0..count {
         let (block, more) = rest.split_at_checked(BLOCK_BYTES as usize)?;
-        let (key_bytes, is_shared) = (block[0] & !SHARED, block[0] & SHARED != 0);
-        let first = Key::from_padded(block[1..17].try_into().ok()?, key_bytes.into())?;
         let page = u32::from_le_bytes(block[17..].try_into().ok()?);
+        let (long, page) = (if page & LONG == 0 { 0 } else { SHARED }, page & !LONG);
+        let (key_bytes, is_shared) = (block[0] & !SHARED | long, block[0] & SHARED != 0);
+        let first = Key::from_padded(block[1..17].try_into().ok()?, key_bytes.into())?;
         let is_next = blocks.last().is_none_or(|last| last.first < first && last.page < page);
         if !is_next || page >= data_pages {
             return None;

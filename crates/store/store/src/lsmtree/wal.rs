@@ -94,7 +94,7 @@ impl Wal {
         let value = value.copied().unwrap_or(Value::from(&[][..]));
         let is_too_far = self.open.as_ref().is_some_and(|open| open.is_too_far(sequence));
         let room = self.open.as_ref().map_or(0, OpenPage::room);
-        if is_too_far || room < crate::records::HEAD_BYTES + key.len() as u32 + value.bytes().min(1) {
+        if is_too_far || room < crate::records::head_bytes(key) + value.bytes().min(1) {
             self.next_page();
         }
         let open = self.open.as_mut().expect("a page was begun");

@@ -143,7 +143,7 @@ fn format_key(ask: &mut Ask<'_>) -> Outcome {
     let namespace = ask.namespace()?;
     for format in formats(&namespace) {
         let most = format.key_max_bytes.get();
-        ensure((1..=Key::MAX_LEN as u16).contains(&most), || format!("KVKML is {most}"))?;
+        ensure((1..=Key::IDENTITY_BYTES as u16).contains(&most), || format!("KVKML is {most}"))?;
     }
     pass()
 }

@@ -43,7 +43,7 @@ pub(super) static CLAUSES: &[Clause] = &[
 
 /// Stores a pair for every length of a key for which there is a free key.
 fn of_every_length(ask: &mut Ask<'_>) -> Result<Vec<Vec<u8>>, Why> {
-    let most = usize::from(ask.facts.namespace.format().key_max_bytes.get()).min(Key::MAX_LEN);
+    let most = usize::from(ask.facts.namespace.format().key_max_bytes.get()).min(Key::IDENTITY_BYTES);
     let mut keys = Vec::new();
     for len in 1..=most {
         match ask.key(len) {

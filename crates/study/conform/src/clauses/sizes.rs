@@ -61,7 +61,7 @@ pub(super) static CLAUSES: &[Clause] = &[
 ];
 
 fn key_lengths(ask: &mut Ask<'_>) -> Outcome {
-    let most = usize::from(ask.facts.namespace.format().key_max_bytes.get()).min(Key::MAX_LEN);
+    let most = usize::from(ask.facts.namespace.format().key_max_bytes.get()).min(Key::IDENTITY_BYTES);
     let mut keys = Vec::new();
     let mut skipped = Vec::new();
     for len in 1..=most {
@@ -127,7 +127,7 @@ fn no_key_at_all(ask: &mut Ask<'_>, opcode: u8) -> Outcome {
 
 fn above_kvkml(ask: &mut Ask<'_>) -> Outcome {
     let most = usize::from(ask.facts.namespace.format().key_max_bytes.get());
-    if most >= Key::MAX_LEN {
+    if most >= Key::IDENTITY_BYTES {
         return Err(Why::NotOffered("KVKML is 16, the most there is".to_owned()));
     }
     let key = ask.key(most + 1)?;

@@ -44,9 +44,9 @@ impl AtomicBatches {
     /// Pairs with keys of `key_bytes` bytes, the highest there are, from `versions` on.
     pub fn new(key_bytes: usize, versions: Versions) -> AtomicBatches {
         let key = |number: u8| {
-            let mut bytes = [0xFF; Key::MAX_LEN];
-            bytes[key_bytes - 1] -= number;
-            Key::new(&bytes[..key_bytes]).expect("a length that keys have")
+            let mut bytes = [0xFF; Key::IDENTITY_BYTES];
+            bytes[key_bytes.min(bytes.len()) - 1] -= number;
+            Key::from_padded(bytes, key_bytes).expect("a length that keys have")
         };
         AtomicBatches { keys: (0..PAIRS).map(key).collect(), versions: Cell::new(versions) }
     }

@@ -260,6 +260,18 @@ impl Link {
         })
     }
 
+    /// Fetches a key of `bytes` bytes: one DMA of its bytes. The constant is that of a page, as for any part of one.
+    fn fetch_key(
+        &self,
+        memory: &dyn HostMemory,
+        address: u64,
+        bytes: u32,
+        sink: &mut dyn FnMut(Piece<'_>),
+    ) -> Result<(), BadAddress> {
+        self.dma(&Crossing::read(&self.config, Class::Key, bytes.into(), self.dma_ns(bytes)));
+        memory.read(address, bytes, sink)
+    }
+
     /// One DMA from host memory. `moved_bytes` cross the link (the engine's unit); the first `bytes` of them
     /// are passed to `sink`.
     fn dma_to_drive(

@@ -191,6 +191,14 @@ impl Request for PcieRequest {
             && self.memory().holds_capsules()
     }
 
+    fn pull_key(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
+        if self.memory().holds_capsules() {
+            return Err(Status::INVALID_FIELD);
+        }
+        let fetched = self.link.fetch_key(self.memory(), self.sqe.key_address(), bytes, sink);
+        fetched.map_err(|_| Status::INVALID_FIELD)
+    }
+
     fn locate(&self, named_bytes: u32, bytes: u32) -> Result<(), Status> {
         let segments = self.find(named_bytes, bytes)?;
         if segments.len() > 2 || named_bytes > bytes {

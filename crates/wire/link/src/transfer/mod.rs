@@ -81,6 +81,8 @@ pub struct StoreRequest<'a> {
     pub cid: u16,
     /// A page-aligned DMA buffer, large enough for the value.
     pub buffer: u64,
+    /// Where the key lies in host memory, if it is longer than 16 bytes.
+    pub key_at: u64,
     /// A page whose entry `i` names page `i + 1` of the buffer, for transfers of more than two pages.
     pub list: u64,
     /// Queue entries that this store may use at once.
@@ -103,7 +105,11 @@ impl StoreRequest<'_> {
                 Command::CxlStore { key, value_bytes, window_offset, generation, tail_bytes }
             }
         };
-        command.encode(self.cid, self.nsid)
+        let mut sqe = command.encode(self.cid, self.nsid);
+        if sqe.has_long_key() && self.key.is_some() {
+            sqe.set_key_address(self.key_at);
+        }
+        sqe
     }
 }
 

@@ -11,7 +11,7 @@
 //! *transfer* without an unfinished value is refused.
 
 use kvdrive_nvme::inline::{
-    TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write,
+    TRANSFER_INLINE_BYTES, WRITE_INLINE_BYTES, get_transfer, get_write, put_transfer, put_write, write_room,
 };
 use kvdrive_nvme::{Cqe, Key, Sqe, ValueSource, opcode};
 
@@ -115,7 +115,7 @@ impl<P, K> Assembly<P, K> {
 pub fn copy_write<K, L: Landing<K>>(sqe: &Sqe, value_bytes: u32, place: &L::Place, landing: &L) -> u32 {
     let mut part = [0; WRITE_INLINE_BYTES];
     get_write(sqe, &mut part);
-    let received_bytes = value_bytes.min(WRITE_INLINE_BYTES as u32);
+    let received_bytes = value_bytes.min(write_room(sqe) as u32);
     if received_bytes > 0 {
         landing.copy_in(place, 0, &part[..received_bytes as usize]);
     }

@@ -10,7 +10,7 @@
 //!                       otherwise:   88 + 68 x (ceil(v / 64), one less if 0 < v mod 64 <= 24)
 //! ```
 
-use kvdrive_nvme::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, put_tail};
+use kvdrive_nvme::inline::{TAIL_INLINE_BYTES, WRITE_INLINE_BYTES, put_tail, tail_room};
 use kvdrive_nvme::{Cqe, Sqe};
 
 use super::cxl::{completed, place_or_ask};
@@ -21,9 +21,10 @@ use super::{Choice, Method, Next, Progress, StoreRequest};
 pub struct PiggybackCxl;
 
 /// Bytes of the value that are carried in the command.
-fn tail_bytes(value_bytes: u32) -> u8 {
-    let rest = value_bytes % 64;
-    if rest <= TAIL_INLINE_BYTES as u32 { rest as u8 } else { 0 }
+fn tail_bytes(store: &StoreRequest<'_>) -> u8 {
+    let rest = store.value.bytes() % 64;
+    let room = tail_room(store.key.map_or(0, |key| key.len()));
+    if rest <= room as u32 { rest as u8 } else { 0 }
 }
 
 impl Choice for PiggybackCxl {
@@ -42,7 +43,7 @@ impl Method for PiggybackCxl {
     }
 
     fn begin(&self, store: &StoreRequest<'_>, progress: &mut Progress, outbox: &mut Vec<Sqe>) -> Next {
-        let tail_bytes = tail_bytes(store.value.bytes());
+        let tail_bytes = tail_bytes(store);
         place_or_ask(store, progress, outbox, tail_bytes, |sqe| {
             let mut tail = [0; TAIL_INLINE_BYTES];
             let tail = &mut tail[..usize::from(tail_bytes)];

@@ -21,6 +21,7 @@ fn submitted(choice: &dyn Choice, bytes: u32) -> Vec<Sqe> {
     let value = vec![0xA5; bytes as usize];
     let request = StoreRequest {
         key: Key::new(b"key"),
+        key_at: 0,
         value: Piece::Bytes(&value),
         options: StoreOptions::default(),
         nsid: 1,
@@ -138,6 +139,7 @@ fn pipelined_commands_go_in_rounds_of_the_slots_there_are() {
         let choice = build(name);
         let request = StoreRequest {
             key: Key::new(b"key"),
+            key_at: 0,
             value: Piece::Bytes(&value),
             options: StoreOptions::default(),
             nsid: 1,
@@ -175,6 +177,7 @@ fn chunks_that_the_queue_cannot_hold_are_not_sent() {
         let value = vec![1; bytes];
         let request = StoreRequest {
             key: Key::new(b"key"),
+            key_at: 0,
             value: Piece::Bytes(&value),
             options: StoreOptions::default(),
             nsid: 1,
@@ -216,7 +219,7 @@ proptest! {
         window.adopt(&Cqe::new(0, Status::STALE_WINDOW).with_result(0, 1));
         let value = vec![1; bytes as usize];
         let request = StoreRequest {
-            key: Key::new(b"k"), value: Piece::Bytes(&value), options: StoreOptions::default(),
+            key: Key::new(b"k"), key_at: 0, value: Piece::Bytes(&value), options: StoreOptions::default(),
             nsid: 1, cid: 0, buffer: 0x1000, list: 0x9000, slots: 60, window: Some(&window),
         };
         let choice = build(METHODS[row].name);

@@ -110,7 +110,7 @@ fn altered_streams_change_nothing_but_what_whole_commands_say() {
         settle(&mut pair.core, &mut pair.io);
         units(&pair.io.output().take_all());
         let stored = pair.memory.state.borrow().pairs.clone();
-        assert!(stored.keys().all(|key| key.len() <= Key::MAX_LEN));
+        assert!(stored.keys().all(|key| key.len() <= Key::IDENTITY_BYTES));
         pair.io.abandon(&mut pair.core);
         pair.admin.abandon(&mut pair.core);
         assert_eq!(pair.core.used_bytes(), 0, "seed {seed}");

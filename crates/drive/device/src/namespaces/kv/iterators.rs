@@ -92,7 +92,10 @@ impl Unsent {
             at += piece.bytes();
         };
         append(Piece::Bytes(header.as_bytes()));
-        load(bytes.min(room_bytes).saturating_sub(IterHeader::BYTES as u32), &mut append)?;
+        if !header.tail().is_empty() {
+            append(Piece::Bytes(header.tail()));
+        }
+        load(bytes.min(room_bytes).saturating_sub(header.value_at()), &mut append)?;
         self.end = pair_at(self.end).saturating_add(bytes);
         self.pairs.push_back(UnsentPair { bytes, room_bytes });
         Ok(())

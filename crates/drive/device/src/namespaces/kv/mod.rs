@@ -155,7 +155,8 @@ impl<E: Engine> KvNamespace<E> {
         answer.used_bytes.set(used.live_bytes.min(used.capacity_bytes));
         answer.nguid = nguid;
         let format: &mut KvFormat = &mut answer.formats[0];
-        format.key_max_bytes.set(Key::MAX_LEN as u16);
+        // Other hosts cannot send longer keys: those of our drivers are named by address.
+        format.key_max_bytes.set(Key::IDENTITY_BYTES as u16);
         format.value_max_bytes.set(self.max_value_bytes);
         answer.vendor = VendorNamespace::new(Some(BatchLimits {
             requests: BATCH_REQUESTS_MAX,
@@ -220,6 +221,29 @@ impl<E: Engine> KvNamespace<E> {
     }
 }
 
+/// Fetches a key of more than 16 bytes, whose first 16 the entry had.
+///
+/// # Errors
+/// [`Status::INVALID_FIELD`]: it is another key than the entry says, or more than a size.
+#[inline]
+fn fetch_key(request: &dyn Request, command: &Command) -> Result<(), Status> {
+    match command.key() {
+        Some(key) if key.is_long() => fetch_long_key(request, key),
+        _ => Ok(()),
+    }
+}
+
+#[cold]
+fn fetch_long_key(request: &dyn Request, key: &Key) -> Result<(), Status> {
+    let mut bytes = Vec::with_capacity(key.len());
+    request.pull_key(key.len() as u32, &mut |piece| {
+        let at = bytes.len();
+        bytes.resize(at + piece.bytes() as usize, 0);
+        piece.expand(&mut bytes[at..]);
+    })?;
+    if Key::new(&bytes) == Some(*key) { Ok(()) } else { Err(Status::INVALID_FIELD) }
+}
+
 /// Bytes of window `g` lie at `g` times its size: addresses that no other window ever has.
 impl<E: Engine> Exposed for KvNamespace<E> {
     fn window_bytes(&self) -> u32 {
@@ -247,7 +271,9 @@ impl<E: Engine> Namespace for KvNamespace<E> {
 
     fn execute(&self, request: &dyn Request, decoded: &Decoded) -> Option<Cqe> {
         let answer = match decoded {
-            Decoded::Pairs(command) => commands::answer_to(self, request, command),
+            Decoded::Pairs(command) => fetch_key(request, command)
+                .map_err(Into::into)
+                .and_then(|()| commands::answer_to(self, request, command)),
             Decoded::Nothing(status) => Err((*status).into()),
             Decoded::Blocks(_) => unreachable!("a namespace decodes its own commands"),
         };

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::lsm::bloom::BloomConfig;
     use crate::lsm::entry::TableId;
-    use crate::lsm::layout::{TableShape, layout_row};
+    use crate::lsm::layout::{KeyClass, TableShape, layout_row};
 
     /// Page writes and merges by level for `entries` distinct keys in ascending order.
     fn account(entries: u32, bits_per_key: u32) -> (u64, [u32; 3], Vec<usize>) {
@@ -71,7 +71,7 @@ mod tests {
         let mut view = LevelsView { levels: vec![Vec::new(); 4] };
         let (mut writes, mut merges, mut next_id) = (0, [0; 3], 0);
         let mut add = |view: &mut LevelsView, level: usize, entries: u32| {
-            writes += u64::from(layout.pages_at_most(entries));
+            writes += u64::from(layout.pages_at_most(entries, KeyClass::default()));
             next_id += 1;
             let (min, max) = (Key::from_u32_be(0), Key::from_u32_be(u32::MAX));
             view.levels[level].push(TableView { id: TableId(next_id), entries, min, max, damaged: false });

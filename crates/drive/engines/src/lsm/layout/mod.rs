@@ -57,7 +57,44 @@ pub struct TableFacts {
     pub bloom_pages: u32,
     /// First key of every index page but the first one, for layouts that choose an index page in DRAM.
     pub fences: Rc<[Key]>,
+    /// Bytes of its longest key.
+    pub longest: KeyClass,
 }
+
+/// Lengths of keys in steps of 8 B, as a footer has room for: the least that holds a key.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct KeyClass(u8);
+
+impl KeyClass {
+    /// Number of classes: 0 for keys of at most 16 B.
+    pub const COUNT: u8 = 31;
+
+    /// The class of this number; `None` if there are fewer.
+    pub fn new(number: u8) -> Option<KeyClass> {
+        (number < Self::COUNT).then_some(KeyClass(number))
+    }
+
+    /// The class of a key.
+    #[inline]
+    pub fn of(key: &Key) -> KeyClass {
+        KeyClass(key.tail_bytes().div_ceil(8) as u8)
+    }
+
+    /// The class of every key.
+    pub const LONGEST: KeyClass = KeyClass(Self::COUNT - 1);
+
+    /// Its number.
+    pub fn number(self) -> u8 {
+        self.0
+    }
+
+    /// Most bytes of a key of the class.
+    pub fn most_bytes(self) -> usize {
+        Key::MAX_LEN.min(Key::IDENTITY_BYTES + 8 * usize::from(self.0))
+    }
+}
+
+const _: () = assert!(Key::IDENTITY_BYTES + 8 * (KeyClass::COUNT as usize - 1) >= Key::MAX_LEN);
 
 impl TableFacts {
     /// Pages of a part.
@@ -272,8 +309,8 @@ pub trait Layout {
     /// Begins a table of at most `most_entries` entries; the filter is sized for that many.
     fn build(&self, most_entries: u32) -> Box<dyn Build>;
 
-    /// The most pages that a table of `entries` entries takes.
-    fn pages_at_most(&self, entries: u32) -> u32;
+    /// The most pages that a table of `entries` entries with keys up to `longest` takes.
+    fn pages_at_most(&self, entries: u32, longest: KeyClass) -> u32;
 
     /// Data pages that an index page covers, if lookups choose the index page by [`TableFacts::fences`].
     fn covered_by_index_page(&self) -> Option<u32>;
@@ -346,7 +383,7 @@ pub static LAYOUTS: &[LayoutRow] = &[
     },
     LayoutRow {
         name: "sound",
-        origin: "keys of 1 to 16 B, sequence numbers, 64-bit addresses, sparse index, a filter for each page (ours)",
+        origin: "keys of 1 to 255 B, sequence numbers, 64-bit addresses, sparse index, a filter for each page (ours)",
         reach_bytes: u64::MAX,
         max_value_bytes: u32::MAX,
         build: |shape| Box::new(sound::Sound::new(shape)),
@@ -388,7 +425,7 @@ pub(super) mod tests {
         }
         let facts = builder.finish(TableId(7), 0, &mut built);
         let total = built.len() as u32;
-        assert!(total <= layout.pages_at_most(pairs.len() as u32));
+        assert!(total <= layout.pages_at_most(pairs.len() as u32, facts.longest));
         let pages: BTreeMap<_, _> = built
             .into_iter()
             .map(|page| {
@@ -448,7 +485,11 @@ pub(super) mod tests {
         let key = if published {
             any::<u32>().prop_map(|number| Key::from_u32_be(number >> 16)).boxed()
         } else {
-            proptest::collection::vec(0u8..4, 1..=16).prop_map(|bytes| Key::new(&bytes).unwrap()).boxed()
+            let short = proptest::collection::vec(0u8..4, 1..=16).prop_map(|bytes| Key::new(&bytes).unwrap());
+            let long =
+                (proptest::array::uniform16(0u8..4), prop_oneof![Just(127usize), Just(128), 17..=255usize])
+                    .prop_map(|(padded, len)| Key::from_padded(padded, len).unwrap());
+            prop_oneof![short, long].boxed()
         };
         proptest::collection::btree_map(key, entry(), 1..600).boxed()
     }

@@ -21,7 +21,8 @@ use std::rc::Rc;
 use kvdrive_nvme::{Key, Status};
 
 use super::{
-    Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,
+    Build, BuiltPage, Damaged, KeyClass, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start,
+    TableShape,
 };
 use super::{SCAN_CHUNK, TableFacts, Want, push_filter};
 use crate::lsm::bloom::FilterBuild;
@@ -84,7 +85,7 @@ impl Layout for Published {
         })
     }
 
-    fn pages_at_most(&self, entries: u32) -> u32 {
+    fn pages_at_most(&self, entries: u32, _: KeyClass) -> u32 {
         self.shape.bloom.pages(entries.into(), self.shape.page_bytes)
             + entries.div_ceil(self.keys_per_page())
             + entries.div_ceil(self.entries_per_page())
@@ -273,6 +274,7 @@ impl Build for PublishedBuild {
             index_pages: self.keys.number,
             bloom_pages,
             fences: Rc::from([]),
+            longest: KeyClass::default(),
         }
     }
 }

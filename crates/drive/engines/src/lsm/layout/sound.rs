@@ -2,9 +2,10 @@
 //!
 //! ```text
 //!   data page    entries u16 | restarts u16 | entry ... | free | restart offset u16 ...
-//!   entry        key length - 1 and tombstone bit u8 | key 1..16 B | sequence u64 | address u64 | length u32
+//!   entry        key length - 1 and tombstone bit u8 | key | sequence u64 | address u64 | length u32
+//!                (key of 128 B and more: 127 and tombstone bit u8 | key length u8 | key | ...)
 //!   index page   records u16 | record ...
-//!   record       first key of a data page (length u8, 16 B) | its address bounds, 2 x 48 bit
+//!   record       first key of a data page (length u8, its first 16 B) | its address bounds, 2 x 48 bit
 //!   Bloom page   a filter of its own: a key belongs to one of them
 //! ```
 //!
@@ -19,7 +20,8 @@ use std::rc::Rc;
 use kvdrive_nvme::{Key, Status};
 
 use super::{
-    Build, BuiltPage, Damaged, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start, TableShape,
+    Build, BuiltPage, Damaged, KeyClass, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start,
+    TableShape,
 };
 use super::{SCAN_CHUNK, TableFacts, View, Want, push_filter};
 use crate::lsm::bloom::FilterBuild;
@@ -29,15 +31,15 @@ use crate::value_log::Vaddr;
 
 const HEAD_BYTES: usize = 4;
 const INDEX_HEAD_BYTES: usize = 2;
-const RECORD_BYTES: usize = 1 + Key::MAX_LEN + 12;
+const RECORD_BYTES: usize = 1 + Key::IDENTITY_BYTES + 12;
 /// Bytes of an entry besides its key.
 const FIXED_BYTES: usize = 1 + 8 + 8 + 4;
 const TOMBSTONE: u8 = 0x80;
 const ENTRIES_PER_RESTART: u16 = 16;
-/// An entry with the longest key.
-const ENCODED_BYTES: usize = FIXED_BYTES + Key::MAX_LEN;
-/// The same, and the restart offset it may need.
-const LARGEST_BYTES: usize = FIXED_BYTES + Key::MAX_LEN + 2;
+/// An entry with a key of 16 B.
+const ENCODED_BYTES: usize = FIXED_BYTES + Key::IDENTITY_BYTES;
+/// In the place of a key's length: a byte with the length follows.
+const LENGTH_FOLLOWS: u8 = 0x7F;
 
 /// The layout for pages of one size.
 pub struct Sound {
@@ -50,14 +52,20 @@ impl Sound {
         Sound { shape }
     }
 
+    /// Entries of a data page if all keys are as long as these can be, each with the restart offset that it may need.
+    fn entries_per_page(&self, longest: KeyClass) -> u32 {
+        (self.shape.page_bytes - HEAD_BYTES as u32) / (entry_bytes(longest.most_bytes()) as u32 + 2)
+    }
+
     fn records_per_page(&self) -> u32 {
         (self.shape.page_bytes - INDEX_HEAD_BYTES as u32) / RECORD_BYTES as u32
     }
 }
 
 impl Layout for Sound {
-    fn accept(&self, _: &Key, _: Vaddr, _: u32) -> Result<(), Status> {
-        Ok(())
+    fn accept(&self, key: &Key, _: Vaddr, _: u32) -> Result<(), Status> {
+        let fits = key.len() <= Key::IDENTITY_BYTES || self.entries_per_page(KeyClass::of(key)) > 0;
+        if fits { Ok(()) } else { Err(Status::INVALID_KEY_SIZE) }
     }
 
     fn build(&self, most_entries: u32) -> Box<dyn Build> {
@@ -69,15 +77,15 @@ impl Layout for Sound {
             index: Vec::new(),
             data_pages: 0,
             entries: 0,
+            longest: KeyClass::default(),
             last: None,
             addresses: AddressBounds::NONE,
             complete: Vec::new(),
         })
     }
 
-    fn pages_at_most(&self, entries: u32) -> u32 {
-        let per_page = (self.shape.page_bytes as usize - HEAD_BYTES) / LARGEST_BYTES;
-        let data = entries.div_ceil(per_page as u32);
+    fn pages_at_most(&self, entries: u32, longest: KeyClass) -> u32 {
+        let data = entries.div_ceil(self.entries_per_page(longest));
         self.shape.bloom.pages(entries.into(), self.shape.page_bytes)
             + data
             + data.div_ceil(self.records_per_page())
@@ -163,7 +171,8 @@ fn u16_at(page: View<'_>, at: usize) -> Result<u16, Damaged> {
 /// First key of a record of an index page.
 #[inline]
 fn first_key_at(page: View<'_>, record: usize) -> Result<Key, Damaged> {
-    let [length, key @ ..]: [u8; 1 + Key::MAX_LEN] = page.array(INDEX_HEAD_BYTES + record * RECORD_BYTES)?;
+    let [length, key @ ..]: [u8; 1 + Key::IDENTITY_BYTES] =
+        page.array(INDEX_HEAD_BYTES + record * RECORD_BYTES)?;
     Key::from_padded(key, length.into()).ok_or(Damaged)
 }
 
@@ -184,13 +193,34 @@ fn last_record_at_or_below(page: View<'_>, key: &Key) -> Result<Option<u32>, Dam
     Ok(low.checked_sub(1).map(|record| record as u32))
 }
 
-/// The key of the entry at `at` of a data page, and the bytes of that entry.
+/// Bytes of an entry whose key has `key_bytes` bytes.
 #[inline]
-fn key_at(page: View<'_>, at: usize) -> Result<(Key, usize), Damaged> {
+fn entry_bytes(key_bytes: usize) -> usize {
+    FIXED_BYTES + key_bytes + usize::from(key_bytes > usize::from(LENGTH_FOLLOWS))
+}
+
+/// The key of the entry at `at` of a data page, the entry's first byte, and where its sequence number begins.
+#[inline]
+fn key_at(page: View<'_>, at: usize) -> Result<(Key, u8, usize), Damaged> {
     // Sixteen bytes from the key on are always there: what follows it is longer than that.
-    let [head, key @ ..]: [u8; 1 + Key::MAX_LEN] = page.array(at)?;
-    let key_bytes = usize::from(head & 0x0F) + 1;
-    Ok((Key::from_padded(key, key_bytes).ok_or(Damaged)?, FIXED_BYTES + key_bytes))
+    let [head, key @ ..]: [u8; 1 + Key::IDENTITY_BYTES] = page.array(at)?;
+    let key_bytes = usize::from(head & !TOMBSTONE) + 1;
+    if key_bytes > Key::IDENTITY_BYTES {
+        return long_key_at(page, at, head);
+    }
+    Ok((Key::from_padded(key, key_bytes).ok_or(Damaged)?, head, at + 1 + key_bytes))
+}
+
+#[cold]
+fn long_key_at(page: View<'_>, at: usize, head: u8) -> Result<(Key, u8, usize), Damaged> {
+    let (key_bytes, at) = match head & !TOMBSTONE {
+        LENGTH_FOLLOWS => {
+            let [length] = page.array(at + 1)?;
+            (usize::from(length), at + 2)
+        }
+        short => (usize::from(short) + 1, at + 1),
+    };
+    Ok((Key::from_padded(page.array(at)?, key_bytes).ok_or(Damaged)?, head, at + key_bytes))
 }
 
 /// A position between two entries of a data page.
@@ -214,7 +244,7 @@ impl PagePosition {
         let (mut low, mut high) = (0, restarts.min(u16::MAX - 1));
         while low < high {
             let middle = low + (high - low) / 2;
-            let (first, _) = key_at(page, offset(middle)?.into())?;
+            let (first, ..) = key_at(page, offset(middle)?.into())?;
             if first <= *key { low = middle + 1 } else { high = middle }
         }
         let restart = low.saturating_sub(1);
@@ -225,11 +255,11 @@ impl PagePosition {
         let mut walk =
             PagePosition { at: offset(restart)?.into(), left: entries.checked_sub(before).ok_or(Damaged)? };
         while walk.left > 0 {
-            let (found, bytes) = key_at(page, walk.at)?;
+            let (found, _, fixed_at) = key_at(page, walk.at)?;
             if found >= *key {
                 break;
             }
-            walk.at += bytes;
+            walk.at = fixed_at + FIXED_BYTES - 1;
             walk.left -= 1;
         }
         Ok(walk)
@@ -240,11 +270,8 @@ impl PagePosition {
         if self.left == 0 {
             return Ok(None);
         }
-        // A head and sixteen bytes of key are always there: what follows the key is longer than that.
-        let [head, key @ ..]: [u8; 1 + Key::MAX_LEN] = page.array(self.at)?;
-        let key_bytes = usize::from(head & 0x0F) + 1;
-        let fixed: [u8; 20] = page.array(self.at + 1 + key_bytes)?;
-        let key = Key::from_padded(key, key_bytes).ok_or(Damaged)?;
+        let (key, head, fixed_at) = key_at(page, self.at)?;
+        let fixed: [u8; FIXED_BYTES - 1] = page.array(fixed_at)?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| fixed[at + byte]));
         let entry = Entry {
             sequence: word(0),
@@ -252,10 +279,20 @@ impl PagePosition {
             bytes: u32::from_le_bytes(std::array::from_fn(|byte| fixed[16 + byte])),
             tombstone: head & TOMBSTONE != 0,
         };
-        self.at += FIXED_BYTES + key_bytes;
+        self.at = fixed_at + FIXED_BYTES - 1;
         self.left -= 1;
         Ok(Some((key, entry)))
     }
+}
+
+/// Sequence number, address and length of an entry.
+#[inline]
+fn fixed_of(entry: &Entry) -> [u8; FIXED_BYTES - 1] {
+    let mut fixed = [0; FIXED_BYTES - 1];
+    fixed[..8].copy_from_slice(&entry.sequence.to_le_bytes());
+    fixed[8..16].copy_from_slice(&entry.address.0.to_le_bytes());
+    fixed[16..].copy_from_slice(&entry.bytes.to_le_bytes());
+    fixed
 }
 
 /// The data page that is being filled.
@@ -285,27 +322,41 @@ impl DataPage {
     fn fits(&self, key: &Key) -> bool {
         let restart = 2 * usize::from(self.entries.is_multiple_of(ENTRIES_PER_RESTART));
         let used = self.bytes.len() + 2 * self.restarts.len();
-        used + FIXED_BYTES + key.len() + restart <= self.page_bytes && self.entries < u16::MAX
+        used + entry_bytes(key.len()) + restart <= self.page_bytes && self.entries < u16::MAX
     }
 
     fn push(&mut self, key: &Key, entry: &Entry) {
         if self.entries.is_multiple_of(ENTRIES_PER_RESTART) {
             self.restarts.push(self.bytes.len() as u16);
         }
-        let mut encoded = [0u8; ENCODED_BYTES];
-        encoded[0] = (key.len() - 1) as u8 | if entry.tombstone { TOMBSTONE } else { 0 };
-        encoded[1..17].copy_from_slice(&key.to_array());
-        let fixed = &mut encoded[1 + key.len()..][..20];
-        fixed[..8].copy_from_slice(&entry.sequence.to_le_bytes());
-        fixed[8..16].copy_from_slice(&entry.address.0.to_le_bytes());
-        fixed[16..].copy_from_slice(&entry.bytes.to_le_bytes());
-        // All of it, so that the length is known to the compiler; the next entry takes the rest's place.
-        let end = self.bytes.len() + FIXED_BYTES + key.len();
-        self.bytes.extend_from_slice(&encoded);
-        self.bytes.truncate(end);
+        if key.is_long() {
+            self.encode_long(key, entry);
+        } else {
+            let mut encoded = [0u8; ENCODED_BYTES];
+            encoded[0] = (key.len() - 1) as u8 | if entry.tombstone { TOMBSTONE } else { 0 };
+            encoded[1..17].copy_from_slice(&key.to_array());
+            encoded[1 + key.len()..][..FIXED_BYTES - 1].copy_from_slice(&fixed_of(entry));
+            // All of it, so that the length is known to the compiler; the next entry takes the rest's place.
+            let end = self.bytes.len() + FIXED_BYTES + key.len();
+            self.bytes.extend_from_slice(&encoded);
+            self.bytes.truncate(end);
+        }
         self.addresses.cover(entry);
         self.first.get_or_insert(*key);
         self.entries += 1;
+    }
+
+    /// Appends an entry with a key of more than 16 B.
+    #[cold]
+    fn encode_long(&mut self, key: &Key, entry: &Entry) {
+        let tombstone = if entry.tombstone { TOMBSTONE } else { 0 };
+        match u8::try_from(key.len() - 1) {
+            Ok(length) if length < LENGTH_FOLLOWS => self.bytes.push(length | tombstone),
+            _ => self.bytes.extend([LENGTH_FOLLOWS | tombstone, key.len() as u8]),
+        }
+        self.bytes.extend_from_slice(&key.to_array());
+        self.bytes.resize(self.bytes.len() + key.tail_bytes(), 0);
+        self.bytes.extend_from_slice(&fixed_of(entry));
     }
 
     fn finish(self) -> (Vec<u8>, Key, AddressBounds) {
@@ -329,6 +380,7 @@ struct SoundBuild {
     index: Vec<(Key, AddressBounds)>,
     data_pages: u32,
     entries: u32,
+    longest: KeyClass,
     /// Highest key so far.
     last: Option<Key>,
     addresses: AddressBounds,
@@ -355,6 +407,7 @@ impl Build for SoundBuild {
         self.page.push(key, entry);
         self.filter.add(key);
         self.entries += 1;
+        self.longest = self.longest.max(KeyClass::of(key));
         self.last = Some(*key);
         self.complete.len()
     }
@@ -398,6 +451,7 @@ impl Build for SoundBuild {
             index_pages: fences.len() as u32 + 1,
             bloom_pages,
             fences: Rc::from(fences),
+            longest: self.longest,
         }
     }
 }

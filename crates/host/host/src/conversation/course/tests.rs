@@ -12,8 +12,15 @@ const CAPABILITIES: Capabilities<'static> = Capabilities {
     at_once_bytes: answers::AT_ONCE_BYTES,
     pairs: 1,
 };
-const OFFER: SlotOffer<'static> =
-    SlotOffer { cid: 5, buffer: 1 << 20, list: 1 << 30, entries: 8, window: None, is_together: false };
+const OFFER: SlotOffer<'static> = SlotOffer {
+    cid: 5,
+    buffer: 1 << 20,
+    list: 1 << 30,
+    key: 3 << 30,
+    entries: 8,
+    window: None,
+    is_together: false,
+};
 
 fn steps(name: &str, bytes: u32) -> Vec<Step> {
     steps_with(OFFER, name, bytes)
