@@ -321,6 +321,7 @@ impl Driver {
 
     /// As [`Driver::submit`]; `make_room` is called while the window has no room for the value. A task that has
     /// several tickets takes an answer there: a value leaves the window only when its answer is taken.
+    #[inline(always)]
     fn submit_making_room<V: Content>(&self, call: Call<V>, make_room: impl FnMut()) -> Ticket<'_, V> {
         let has_unclaimed = |iterator| self.slotted.host.unclaimed.borrow().has(iterator);
         let course =
@@ -352,6 +353,7 @@ impl Driver {
 
     /// As [`Driver::wait`]; `make_room` as in [`Driver::submit_making_room`]: a value whose window was replaced
     /// is placed again.
+    #[inline(always)]
     fn wait_making_room<V: Content>(
         &self,
         ticket: Ticket<'_, V>,
@@ -398,6 +400,7 @@ impl Driver {
 impl Flight<'_> {
     /// Carries the command out until `until`. While the window has no room for its value, `make_room` is
     /// called: it returns when another value may have left the window. All other waits are in the slot.
+    #[inline(always)]
     fn advance(&mut self, value: Piece<'_>, until: Until, mut make_room: impl FnMut()) -> CommandEnd {
         let mut context = Context::from_waker(Waker::noop());
         loop {
