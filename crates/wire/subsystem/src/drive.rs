@@ -451,7 +451,7 @@ impl Namespace for DriveNamespace {
             Some(Status::NAMESPACE_NOT_READY)
         } else if NOT_OVER_NETWORKS.contains(&sqe.opcode) {
             Some(Status::INVALID_OPCODE)
-        } else if data.len() > self.buffer_bytes as usize {
+        } else if data.len() > self.buffer_bytes as usize || names_long_key(sqe) {
             Some(Status::INVALID_FIELD)
         } else if self.queues[number].free.is_empty() {
             Some(Status::COMMAND_INTERRUPTED)
@@ -562,4 +562,11 @@ impl Drop for DriveNamespace {
         self.queues.iter_mut().flat_map(|queue| &mut queue.slots).for_each(Slot::give_back);
         self.link.close();
     }
+}
+
+/// Does the entry name a key of more than 16 bytes by its address? The drive would look for it in memory of this
+/// process, not of the host.
+fn names_long_key(sqe: &Sqe) -> bool {
+    sqe.has_long_key()
+        && Command::decode(sqe).is_ok_and(|command| command.key().is_some_and(|key| key.is_long()))
 }

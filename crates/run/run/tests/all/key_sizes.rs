@@ -11,7 +11,14 @@ use kvdrive_sim::wall::Pace;
 use kvdrive_store::STORES;
 
 fn report(profile: &str, settings: &[String]) -> Report {
-    let small = ["flash.blocks_per_die=64", "workload.num=400", "workload.ops=600", "workload.verify=values"];
+    let small = [
+        "flash.blocks_per_die=64",
+        "workload.num=400",
+        "workload.ops=600",
+        "workload.verify=values",
+        // As many as there are scans under way at once.
+        "lsm.iterators=1000",
+    ];
     let mut document = Document::profile(profile).unwrap();
     for setting in small.into_iter().chain(settings.iter().map(String::as_str)) {
         document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
@@ -70,6 +77,8 @@ fn a_batch_carries_long_keys_in_its_value() {
     let settings = |key_size: u32| {
         [
             "saker.enabled=true".to_owned(),
+            "host.transfer=sgl".to_owned(),
+            "controller.dma_granularity_bytes=1".to_owned(),
             format!("workload.key_size={key_size}"),
             "workload.name=fillrandom".to_owned(),
             // SAKER stores no pair twice in one container.

@@ -192,9 +192,6 @@ impl Request for PcieRequest {
     }
 
     fn pull_key(&self, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) -> Result<(), Status> {
-        if self.memory().holds_capsules() {
-            return Err(Status::INVALID_FIELD);
-        }
         let fetched = self.link.fetch_key(self.memory(), self.sqe.key_address(), bytes, sink);
         fetched.map_err(|_| Status::INVALID_FIELD)
     }
