@@ -8,7 +8,7 @@ use kvdrive_host::{Answer, Call, Driver};
 use kvdrive_link::transfer;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 
-use crate::context::{ClientContext, NoValue};
+use crate::context::{ClientContext, NoValue, Spare};
 use crate::error::{Error, whole};
 use crate::names::{Named, has_front};
 
@@ -32,6 +32,7 @@ pub struct Part {
 pub struct AsyncClient {
     pub(crate) driver: Driver,
     pub(crate) context: ClientContext,
+    pub(crate) spare: Spare,
 }
 
 impl AsyncClient {
@@ -49,7 +50,7 @@ impl AsyncClient {
     }
 
     pub(crate) fn new(driver: Driver, context: &ClientContext) -> AsyncClient {
-        AsyncClient { driver, context: context.clone() }
+        AsyncClient { driver, context: context.clone(), spare: Spare::default() }
     }
 
     pub(crate) fn context(&self) -> &ClientContext {

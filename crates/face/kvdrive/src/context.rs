@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use kvdrive_content::Region;
 use kvdrive_host::Call;
 use kvdrive_sim::ForkCount;
 
@@ -68,4 +69,12 @@ impl ClientContext {
     pub(crate) fn check_process(&self, call: &'static str) -> Result<(), Error> {
         if self.forks.is_forked() { Err(Error::ForkedChild { call }) } else { Ok(()) }
     }
+}
+
+/// Memory of values of a client's pipelines that have ended, for further ones: memory that is new to the process costs a
+/// fault a page.
+#[derive(Default)]
+pub(crate) struct Spare {
+    pub(crate) regions: Vec<Region>,
+    pub(crate) buffers: Vec<Vec<u8>>,
 }

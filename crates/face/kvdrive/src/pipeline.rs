@@ -9,7 +9,7 @@ use kvdrive_host::{Answer, Call, Completion, Driver, Pipelined};
 use kvdrive_nvme::{Key, Status, StoreOptions};
 
 use crate::client::Client;
-use crate::context::ClientContext;
+use crate::context::{ClientContext, Spare};
 use crate::error::{Error, bytes_of};
 use crate::names::{Named, has_front};
 
@@ -65,9 +65,7 @@ pub struct Pipeline<'c> {
     context: &'c ClientContext,
     /// Second commands of calls on names that wait for room.
     further: VecDeque<(Call<()>, Value<'c>, Region)>,
-    /// Memory of values that have ended, for further ones.
-    regions: Vec<Region>,
-    buffers: Vec<Vec<u8>>,
+    spare: &'c mut Spare,
 }
 
 /// State kept for a call: its number, the value of a store, and how far it is.
@@ -143,12 +141,15 @@ impl kvdrive_host::Content for Value<'_> {
 }
 
 impl<'c> Pipeline<'c> {
-    pub(crate) fn new(driver: &'c mut Driver, context: &'c ClientContext) -> Result<Pipeline<'c>, Error> {
+    pub(crate) fn new(
+        driver: &'c mut Driver,
+        spare: &'c mut Spare,
+        context: &'c ClientContext,
+    ) -> Result<Pipeline<'c>, Error> {
         context.check_process("pipeline")?;
         let most = driver.max_value_bytes();
         let pipeline = driver.pipeline().map_err(|error| Error::of("pipeline", None, error))?;
-        let (regions, buffers) = (Vec::new(), Vec::new());
-        Ok(Pipeline { pipeline, most, begun: 0, context, further: VecDeque::new(), regions, buffers })
+        Ok(Pipeline { pipeline, most, begun: 0, context, further: VecDeque::new(), spare })
     }
 
     /// Starts a store. If all slots are taken, it waits for a command to end and returns that command's
@@ -174,7 +175,7 @@ impl<'c> Pipeline<'c> {
         let named = Named::of(of)?;
         named.check_size(value.len(), self.most)?;
         let bytes = if named.is_digest() {
-            let mut bytes = self.buffers.pop().unwrap_or_default();
+            let mut bytes = self.spare.buffers.pop().unwrap_or_default();
             bytes.clear();
             named.put_front(&mut bytes);
             bytes.extend_from_slice(value);
@@ -236,7 +237,7 @@ impl<'c> Pipeline<'c> {
         let step = name.as_ref().map_or(Step::Last, |name| name.step);
         let value = Value { number: self.begun, bytes, kind, name };
         self.begun += 1;
-        let into = if kind == Kind::Get { self.regions.pop().unwrap_or_default() } else { Region::new() };
+        let into = if value.brings() { self.spare.regions.pop().unwrap_or_default() } else { Region::new() };
         begun(self.pipeline.begin(value.command(named.key, step), value, into));
         Ok(ended)
     }
@@ -328,20 +329,25 @@ impl<'c> Pipeline<'c> {
 
     /// Keeps the memory of a call that has ended.
     fn keep(&mut self, value: Value<'c>, mut content: Region) {
-        if value.kind == Kind::Get {
+        if value.brings() {
             content.clear_to(KEPT_BYTES);
-            self.regions.push(content);
+            self.spare.regions.push(content);
         }
         if let Cow::Owned(bytes) = value.bytes
             && value.name.is_some()
             && bytes.capacity() <= KEPT_BYTES as usize
         {
-            self.buffers.push(bytes);
+            self.spare.buffers.push(bytes);
         }
     }
 }
 
 impl Value<'_> {
+    /// Does a command of the call bring bytes?
+    fn brings(&self) -> bool {
+        self.kind == Kind::Get || self.name.is_some()
+    }
+
     /// The command of a step of the call.
     fn command(&self, key: Key, step: Step) -> Call<()> {
         match step {
@@ -478,6 +484,6 @@ impl Client {
     /// # Errors
     /// [`Error::Off`].
     pub fn pipeline(&mut self) -> Result<Pipeline<'_>, Error> {
-        Pipeline::new(&mut self.0.driver, &self.0.context)
+        Pipeline::new(&mut self.0.driver, &mut self.0.spare, &self.0.context)
     }
 }
