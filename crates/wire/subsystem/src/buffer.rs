@@ -227,7 +227,7 @@ impl Share {
         // Nobody else's wish matters as long as nobody else waits.
         let parts = pool.parts.borrow();
         let parts = if self.others_wait() { &parts[..] } else { &[] };
-        let others = parts.iter().filter_map(|part| Some(part.upgrade()?));
+        let others = parts.iter().filter_map(Weak::upgrade);
         let others = others.filter(|part| !Rc::ptr_eq(part, &self.0)).map(|part| part.holding());
         match grant(common, self.0.holding(), memory_bytes, others) {
             Ok(_) => self.0.count(memory_bytes as isize),

@@ -211,7 +211,7 @@ fn by_format(ask: &mut Ask<'_>) -> Outcome {
     same(format, zerocopy::IntoBytes::as_bytes(&namespace.formats[0]), "KVF0")?;
     let mut sqe = kvdrive_nvme::Sqe::new(kvdrive_nvme::opcode::admin::IDENTIFY, 0, ask.nsid());
     sqe.cdw10.set(cns::CSI_FORMAT.into());
-    sqe.cdw11.set(u32::from(CSI_KV) << 24 | (u32::from(namespace.formats_z) + 1));
+    sqe.cdw11.set((u32::from(CSI_KV) << 24) | (u32::from(namespace.formats_z) + 1));
     let beyond = ask.admin(sqe, crate::target::Data::In(4096))?;
     is(&beyond, Status::INVALID_FIELD, "the format after the last")?;
     pass()

@@ -1,7 +1,7 @@
 //! The clauses of `kvdrive conform` by a PCI function: a guest's rings and memory. Network and the drive's own queues are
 //! tried by the tests of crate `conform`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use kvdrive_conform::target::{Answer, Data, Lost, Target, UNTOUCHED};
 use kvdrive_conform::{Wanted, check};
@@ -21,7 +21,7 @@ struct Function {
 }
 
 impl Function {
-    fn boot(path: &PathBuf, others: Vec<PathBuf>) -> Function {
+    fn boot(path: &Path, others: Vec<PathBuf>) -> Function {
         let mut guest = Guest::boot(path, Doorbell::InMemory, true);
         let rings = guest.create(1, ENTRIES, None);
         Function { guest, rings, others }
