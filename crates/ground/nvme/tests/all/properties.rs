@@ -216,7 +216,7 @@ proptest! {
         }
         let mut array = [0xEE; 16];
         key.copy_to(&mut array);
-        prop_assert_eq!(&array[..key.len()], &bytes[..]);
+        prop_assert_eq!(&array[..key.len()], bytes);
         prop_assert!(array[key.len()..].iter().all(|&byte| byte == 0));
         let (hi, lo) = key.halves();
         prop_assert_eq!([hi.to_be_bytes(), lo.to_be_bytes()].concat(), array);
