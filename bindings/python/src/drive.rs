@@ -36,7 +36,7 @@ pub struct Drive {
 }
 
 enum DriveState {
-    On(On),
+    On(Box<On>),
     Off(PoweredOff),
     Closed,
 }
@@ -69,7 +69,12 @@ impl Drive {
     ) -> PyResult<Drive> {
         let on = py.detach(|| open(&profile, &arguments, pace)).map_err(|error| exception(py, &error))?;
         let (is_ordered, delete_says) = (on.drive.is_ordered(), on.drive.delete_says());
-        Ok(Drive { forks: ForkCount::now(), is_ordered, delete_says, state: Mutex::new(DriveState::On(on)) })
+        Ok(Drive {
+            forks: ForkCount::now(),
+            is_ordered,
+            delete_says,
+            state: Mutex::new(DriveState::On(Box::new(on))),
+        })
     }
 
     fn __getitem__<'py>(&self, py: Python<'py>, key: PyBackedBytes) -> PyResult<Bound<'py, PyBytes>> {
@@ -279,7 +284,7 @@ impl Drive {
             DriveState::Closed => Err(Error::Off),
             DriveState::Off(off) => {
                 // The survivors are kept until the drive is powered on.
-                *state = DriveState::On(On::new(off.clone().power_on()?)?);
+                *state = DriveState::On(Box::new(On::new(off.clone().power_on()?)?));
                 Ok(())
             }
         })

@@ -177,7 +177,7 @@ pub struct Serve {
 impl Serve {
     /// Serves until a signal, and prints the report.
     pub fn run(&self) -> anyhow::Result<()> {
-        let documents = self.documents()?;
+        let (documents, sizes) = self.documents()?;
         output::check_json(self.json.as_ref())?;
         let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -232,12 +232,8 @@ impl Serve {
         let page = Some(http::listen(self.http, site::SiteNames::new(&self.http_name), stations.clone())?);
         #[cfg(not(feature = "page"))]
         let page: Option<SocketAddr> = None;
-        if let Some(page) = page.filter(|page| !page.ip().is_loopback()) {
-            output::tell(&format!(
-                "kvdrive: warning: --http {page}: other machines can read the page and the metrics, which contain \
-                 names of hosts; no password protects them"
-            ));
-        }
+        page.iter().for_each(warn_of_page);
+        sizes.iter().for_each(|line| output::tell(&format!("kvdrive: {line}")));
         announce(&nqn, &bound, self.tls, &self.vfio_user, &path, page, stations.len());
 
         let core = server.run(self.once)?;
@@ -247,8 +243,8 @@ impl Serve {
         failure.map_or(Ok(()), |failure| Err(verdict(failure)))
     }
 
-    /// The configuration of each drive, in the order of their namespaces.
-    fn documents(&self) -> anyhow::Result<Vec<Document>> {
+    /// The configuration of each drive, in the order of their namespaces; and a line for each whose size was chosen here.
+    fn documents(&self) -> anyhow::Result<(Vec<Document>, Vec<String>)> {
         let listed = std::env::var_os(namespaces::VARIABLE).map(|value| value.to_string_lossy().into_owned());
         let mut options = self.settings.options()?;
         if let PaceName::Off = self.pace {
@@ -262,10 +258,8 @@ impl Serve {
             documents.len()
         );
         tell_capacity(&documents);
-        for line in memory::fit(documents.iter_mut(), "--capacity, or --media file")? {
-            output::tell(&format!("kvdrive: {line}"));
-        }
-        Ok(documents)
+        let sizes = memory::fit(documents.iter_mut(), "--capacity, or --media file")?;
+        Ok((documents, sizes))
     }
 
     /// The sockets, and the addresses that they have.
@@ -442,6 +436,16 @@ fn print_reports(reports: &[(u32, Option<Report>, u32)]) {
         if *lives > 1 {
             output::print(&format!("the drive was powered on {lives} times; the report is of the last"));
         }
+    }
+}
+
+/// Warns of a page that other machines reach.
+fn warn_of_page(page: &SocketAddr) {
+    if !page.ip().is_loopback() {
+        output::tell(&format!(
+            "kvdrive: warning: --http {page}: other machines can read the page and the metrics, which contain names of \
+             hosts; no password protects them"
+        ));
     }
 }
 

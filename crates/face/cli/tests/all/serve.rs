@@ -466,7 +466,7 @@ fn a_lost_connection_leaves_the_report_so_far() {
     let mut served = serve(&[]);
     let mut run = Command::new(env!("CARGO_BIN_EXE_kvdrive"))
         .args(["run", "--connect", &format!("tcp://{}", served.address), "--workload", "fillseq"])
-        .args(["--set", "workload.key_size=8", "--ops", "1G", "--interval", "5ms", "--interval-file", "-"])
+        .args(["--set", "workload.key_size=8", "--ops", "20M", "--interval", "5ms", "--interval-file", "-"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
