@@ -11,7 +11,7 @@
 //! | [`target`] | the boundary: send this entry with these data, get the completion and the bytes |
 //! | [`tcp`], [`in_process`] | targets: a controller on a network; a drive of this program |
 //! | [`ask`] | what clauses are written with: commands, keys of its own, comparisons |
-//! | [`clauses`] | the table, and a file of clauses for each group |
+//! | [`mod@clauses`] | the table, and a file of clauses for each group |
 //! | [`report`] | verdicts as lines and as JSON |
 //!
 //! A clause stores pairs only under keys that it has found absent, and removes them. Numbers of sections are those of the
