@@ -15,6 +15,7 @@ use kvdrive_host::tcp::{Authentication, Options};
 use crate::output;
 use crate::secret;
 use crate::settings::Settings;
+use crate::verdict::judge;
 
 /// Exit status if the target could not be checked.
 const UNREACHED: i32 = 2;
@@ -99,8 +100,7 @@ impl Conform {
             output::write_json(path, &report.json())?;
         }
         let failed = report.count(Verdict::Fail);
-        anyhow::ensure!(failed == 0, "{failed} clauses failed: {}", report.failed().join(", "));
-        Ok(())
+        judge(failed == 0, || format!("{failed} clauses failed: {}", report.failed().join(", ")))
     }
 
     /// The target; or its name, and why it cannot be reached.

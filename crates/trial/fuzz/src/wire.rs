@@ -31,7 +31,11 @@ pub fn entries(bytes: &[u8]) {
     for bytes in bytes.as_chunks::<{ Sqe::BYTES }>().0 {
         let sqe = Sqe::from_bytes(*bytes);
         if let Ok(command) = Command::decode(&sqe) {
-            let again = Command::decode(&command.encode(sqe.cid.get(), NSID));
+            let mut entry = command.encode(sqe.cid.get(), NSID);
+            if sqe.has_long_key() {
+                entry.set_key_address(sqe.key_address());
+            }
+            let again = Command::decode(&entry);
             assert_eq!(format!("{again:?}"), format!("{:?}", Ok::<_, ()>(&command)), "{bytes:02X?}");
         }
         _ = fctype_of(&sqe);

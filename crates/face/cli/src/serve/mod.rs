@@ -127,7 +127,7 @@ pub struct Serve {
     allow_format: bool,
     /// One more namespace (2, 3, ...): a separate drive on a thread of its own, with the default profile and the keys
     /// of this TOML file; may be repeated. The variable KVDRIVE_NAMESPACES lists all of them instead, as
-    /// kv:mem,kv:FILE,lba:mem
+    /// kv:mem,kv:FILE
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     namespace: Vec<PathBuf>,
     /// Threads for connections: with 0, the thread of the drive serves them between its events; with 1, they have a

@@ -8,7 +8,7 @@ use kvdrive_config::{Document, RunOptions};
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
 
-/// Namespaces as `kv:mem,kv:/data/a.img,lba:mem`: what each holds, and where.
+/// Namespaces as `kv:mem,kv:/data/a.img`: what each holds, and where.
 pub const VARIABLE: &str = "KVDRIVE_NAMESPACES";
 
 /// The configuration of each drive, in the order of their namespaces. The first one has the options `first`; `files` are those
@@ -52,12 +52,12 @@ fn of_options(first: RunOptions, files: &[PathBuf]) -> anyhow::Result<Vec<Docume
 
 /// The options with engine and medium of one entry.
 fn options_of(mut options: RunOptions, entry: &str) -> anyhow::Result<RunOptions> {
-    const FORM: &str = "expected kv:mem, kv:FILE, lba:mem or lba:FILE";
+    const FORM: &str = "expected kv:mem or kv:FILE";
     let (holds, place) = entry.split_once(':').with_context(|| FORM.to_owned())?;
     match holds {
         "kv" => {}
-        "lba" => options.give("engine", "block")?,
-        _ => anyhow::bail!("{holds:?} is neither kv nor lba; {FORM}"),
+        "lba" => anyhow::bail!("namespaces of blocks are not served; {FORM}"),
+        _ => anyhow::bail!("{holds:?} is not kv; {FORM}"),
     }
     match place {
         "" => anyhow::bail!("{FORM}"),
@@ -87,20 +87,21 @@ mod tests {
 
     #[test]
     fn the_variable_names_what_each_namespace_holds_and_where() {
-        let rows = listed("kv:mem, kv:/tmp/second.img,lba:mem").unwrap();
+        let rows = listed("kv:mem, kv:/tmp/second.img,kv:mem").unwrap();
         let rows: Vec<_> = rows.iter().map(|(engine, media)| (engine.as_str(), media.as_str())).collect();
-        assert_eq!(rows, [("lsm", "ram"), ("lsm", "file"), ("block", "ram")]);
+        assert_eq!(rows, [("lsm", "ram"), ("lsm", "file"), ("lsm", "ram")]);
     }
 
     #[test]
     fn a_wrong_entry_is_named_with_its_place_and_what_is_expected() {
         for (value, expected) in [
             ("kv:mem,zns:mem", "entry 2"),
-            ("kv:mem,zns:mem", "neither kv nor lba"),
+            ("kv:mem,zns:mem", "\"zns\" is not kv"),
+            ("lba:mem", "blocks are not served"),
             ("", "expected kv:mem"),
             ("kv:", "expected kv:mem"),
             ("kv:mem,", "entry 2"),
-            ("lba:/", "names no file"),
+            ("kv:/", "names no file"),
         ] {
             let error = format!("{:#}", listed(value).unwrap_err());
             assert!(error.contains(VARIABLE) && error.contains(expected), "{value:?}: {error}");

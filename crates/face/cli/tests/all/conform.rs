@@ -44,13 +44,13 @@ fn a_served_drive_passes_and_one_with_a_fault_is_told_by_the_clause() {
     assert!(last["sqe"].as_str().unwrap().starts_with("06") && last["status"] == 6, "{last}");
 }
 
-/// A target that is not there is told apart from one that fails, and from words that are wrong.
+/// A target that is not there, and words that are wrong, are told apart from a target that fails.
 #[test]
 fn what_cannot_be_checked_has_a_status_of_its_own() {
     for (words, expected, told) in [
         (&["conform", "tcp://127.0.0.1:1"][..], 2, "tcp://127.0.0.1:1: "),
-        (&["conform", "--engine", "block"], 1, "takes no pairs"),
-        (&["conform", "--only", "nothing"], 1, "no clause and no group"),
+        (&["conform", "--engine", "block"], 2, "takes no pairs"),
+        (&["conform", "--only", "nothing"], 2, "no clause and no group"),
     ] {
         let output = kvdrive(words);
         let message = String::from_utf8_lossy(&output.stderr).into_owned();

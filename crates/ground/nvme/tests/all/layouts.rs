@@ -130,7 +130,8 @@ fn status_names() {
 #[test]
 fn opcode_names() {
     assert_eq!(opcode::name(0xAC), Some("transfer"));
-    assert_eq!(opcode::name(0x00), None);
+    assert_eq!(opcode::name(0x00), Some("flush"));
+    assert_eq!(opcode::name(0x03), None);
 }
 
 /// Entries a value needs, from the paper (128 B are 192 B of entries) and its formula.
