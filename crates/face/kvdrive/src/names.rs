@@ -33,7 +33,8 @@ impl<'n> Named<'n> {
     /// # Errors
     /// [`Error::KeySize`].
     pub(crate) fn of(given: &'n [u8]) -> Result<Named<'n>, Error> {
-        match Key::new(given) {
+        // A name whose bytes behind the 16th are zeros is a name, too: it is not a key that is long as a size.
+        match Key::new(given).filter(|key| !key.is_long()) {
             Some(key) => Ok(Named { key, name: None }),
             None if given.is_empty() || given.len() > NAME_MAX_BYTES => Err(Error::KeySize(given.len())),
             None => Ok(Named { key: digest(given), name: Some(given) }),

@@ -43,6 +43,16 @@ fn a_name_is_a_key_in_every_call() {
     assert!(matches!(drive.store(NAME, &vec![0; 256 << 20]), Err(Error::ValueSize { .. })));
 }
 
+/// Keys that are long as sizes end in zeros, too; a name is one only for the library.
+#[test]
+fn a_name_that_ends_in_zeros_is_a_name() {
+    let (drive, name) = (kvdrive::open("cosmos-plus").unwrap(), [0; 17]);
+    drive.store(&name, b"value").unwrap();
+    assert_eq!(drive.get(&name).unwrap().as_deref(), Some(&b"value"[..]));
+    let keys: Vec<_> = drive.keys().map(Result::unwrap).collect();
+    assert_eq!(keys, [key_of(&name).unwrap().to_array().to_vec()]);
+}
+
 #[test]
 fn a_key_of_sixteen_bytes_is_itself() {
     let drive = kvdrive::open("cosmos-plus").unwrap();

@@ -20,41 +20,51 @@ use super::served::{Backend, Running, serve};
 
 const DEPTH: u32 = 8;
 
-/// Forwards connections to a server; while it is shut, nothing that the server says goes on.
+/// Forwards connections to a server; while it is shut, nothing that the server says goes on. A gate that breaks loses what it
+/// holds, and the connections.
 struct Gate {
     at: SocketAddr,
     is_shut: Arc<AtomicBool>,
+    is_broken: Arc<AtomicBool>,
 }
 
 impl Gate {
     fn before(server: SocketAddr) -> Gate {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (at, is_shut) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
-        let shut = is_shut.clone();
+        let flag = || Arc::new(AtomicBool::new(false));
+        let (at, is_shut, is_broken) = (listener.local_addr().unwrap(), flag(), flag());
+        let (shut, broken) = (is_shut.clone(), is_broken.clone());
         thread::spawn(move || {
             for host in listener.incoming() {
                 let (host, drive) = (host.unwrap(), TcpStream::connect(server).unwrap());
                 let ends = (host.try_clone().unwrap(), drive.try_clone().unwrap());
-                let shut = shut.clone();
-                thread::spawn(move || forward(ends.0, ends.1, &AtomicBool::new(false)));
-                thread::spawn(move || forward(drive, host, &shut));
+                let (shut, broken) = (shut.clone(), broken.clone());
+                let (never, to_drive) = (AtomicBool::new(false), broken.clone());
+                thread::spawn(move || forward(ends.0, ends.1, &never, &to_drive));
+                thread::spawn(move || forward(drive, host, &shut, &broken));
             }
         });
-        Gate { at, is_shut }
+        Gate { at, is_shut, is_broken }
     }
 
     fn shut(&self, is_shut: bool) {
         self.is_shut.store(is_shut, Ordering::SeqCst);
     }
+
+    /// Answers that the server has sent, and that are held here, never arrive.
+    fn break_off(&self) {
+        self.is_broken.store(true, Ordering::SeqCst);
+        self.shut(false);
+    }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, is_shut: &AtomicBool) {
+fn forward(mut from: TcpStream, mut to: TcpStream, is_shut: &AtomicBool, is_broken: &AtomicBool) {
     let mut bytes = vec![0; 1 << 16];
     while let Ok(count @ 1..) = from.read(&mut bytes) {
         while is_shut.load(Ordering::SeqCst) {
             thread::sleep(Duration::from_millis(1));
         }
-        if to.write_all(&bytes[..count]).is_err() {
+        if is_broken.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
             break;
         }
     }
@@ -197,7 +207,7 @@ fn a_connection_that_breaks_ends_futures() {
         assert!(call.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
     }
     server.end();
-    gate.shut(false);
+    gate.break_off();
     for call in calls {
         assert!(run(call).is_err());
     }
