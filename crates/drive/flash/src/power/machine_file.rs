@@ -160,13 +160,12 @@ impl MachineFile {
         }
     }
 
-    /// Checks that it has at least `bytes` bytes. A write behind its end would hide that its end was cut off. A length that the
-    /// machine does not tell says nothing about a cut: the write that follows fails or not by itself.
+    /// Checks that it has at least `bytes` bytes. A write behind its end would hide that its end was cut off.
     ///
     /// # Errors
     /// It was shortened.
     pub fn check_length(&self, bytes: u64) -> io::Result<()> {
-        self.bytes().map_or(Ok(()), |is| long_enough(is, bytes))
+        long_enough(self.bytes()?, bytes)
     }
 
     /// Fills `out` from byte `at` on; bytes after the end read as zero.

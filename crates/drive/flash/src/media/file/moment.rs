@@ -52,12 +52,13 @@ impl MomentCell {
         MachineFile::open(path, OpenOptions::new().read(true).write(true)).map(MomentCell)
     }
 
-    /// Checks that its file is still at its path, and as long as its head says.
+    /// Checks that its file is still at its path, and as long as its head says. A head that cannot be read says nothing: a read
+    /// that fails is no cut, and writes check the length by themselves.
     ///
     /// # Errors
     /// As [`MachineFile::check_there`].
     pub fn check_there(&self) -> std::io::Result<()> {
-        self.0.check_there(Extent::of(&self.0)?.recorded())
+        self.0.check_there(Extent::of(&self.0).map_or(0, |extent| extent.recorded()))
     }
 
     /// As [`MomentCell::of`], read-only.
