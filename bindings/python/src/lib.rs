@@ -14,6 +14,7 @@ mod saker;
 mod settings;
 mod speed;
 mod spread;
+mod stepped;
 mod studies;
 mod sweeps;
 mod waiting;
@@ -39,6 +40,8 @@ mod native {
     use crate::speed::RustCalls;
     #[pymodule_export]
     use crate::spread::Spread;
+    #[pymodule_export]
+    use crate::stepped::{Image, Stepped};
     #[pymodule_export]
     use crate::studies::{claims_of, figure_of, figures};
     #[pymodule_export]

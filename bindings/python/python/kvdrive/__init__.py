@@ -25,11 +25,13 @@ from ._drives import Drives
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
 from ._items import Values
 from ._native import REVISION as revision
+from ._native import Image
 from ._objects import Objects, share
 from ._open import open
 from ._queue import Finished, Queue
 from ._report import Comparison, Part, Report, compare, run
 from ._saker import Saker
+from ._stepped import Stepped, stepped
 from ._study import Claims, Figure, claims, figure, figures
 from ._sweep import Sweep, run_point, sweep
 
@@ -44,12 +46,14 @@ __all__ = [
     "Drives",
     "Figure",
     "Finished",
+    "Image",
     "Objects",
     "Part",
     "Queue",
     "Report",
     "Saker",
     "SizeError",
+    "Stepped",
     "Sweep",
     "Values",
     "claims",
@@ -62,5 +66,6 @@ __all__ = [
     "run",
     "run_point",
     "share",
+    "stepped",
     "sweep",
 ]

@@ -146,14 +146,7 @@ class Drive(Updating, _native.Drive):
         A rule of a flash operation (``purpose``, ``die``, ``block``) cannot name a key: with ``key``, the retrieve of
         that key fails, and not a certain read of flash.
         """
-        if "[" in fault:
-            if rule:
-                raise TypeError(f"{', '.join(rule)}: a text has all of its rules")
-            return self.inject_rules(fault)
-        if fault == "read-error" and rule.keys() & {"key", "keys"}:
-            fault, rule = "status", {"opcode": "retrieve", "status": "88h", **rule}
-        lines = [f"{name} = {_toml(value)}" for name, value in {"fault": fault, **rule}.items()]
-        return self.inject_rules("\n".join(["[[rule]]", *lines, ""]))
+        return self.inject_rules(rules_of(fault, rule))
 
     def namespace(self) -> dict[str, Any]:
         """The namespace, also on a network: ``capacity_bytes`` of values fit, of which at most ``used_bytes`` are stored:
@@ -196,6 +189,18 @@ class Drive(Updating, _native.Drive):
         """
         closed = self.close_json()
         return None if closed is None else json.loads(closed)
+
+
+def rules_of(fault: str, rule: dict[str, Any]) -> str:
+    """The TOML text of a fault rule; or ``fault``, if it is one."""
+    if "[" in fault:
+        if rule:
+            raise TypeError(f"{', '.join(rule)}: a text has all of its rules")
+        return fault
+    if fault == "read-error" and rule.keys() & {"key", "keys"}:
+        fault, rule = "status", {"opcode": "retrieve", "status": "88h", **rule}
+    lines = [f"{name} = {_toml(value)}" for name, value in {"fault": fault, **rule}.items()]
+    return "\n".join(["[[rule]]", *lines, ""])
 
 
 def _toml(value: Any) -> str:

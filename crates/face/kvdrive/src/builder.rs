@@ -19,6 +19,8 @@ use kvdrive_workload::Row;
 use crate::block_drive::BlockDrive;
 use crate::drive::{Description, Drive};
 use crate::error::Error;
+use crate::image::Image;
+use crate::stepped::Stepped;
 
 /// Concurrent commands of one [`Client`](crate::Client), unless `host.depth` is set; the profiles have the
 /// depth of a published study, which is mostly 1.
@@ -50,6 +52,7 @@ pub struct Builder {
     is_here: bool,
     own_packing: Option<&'static PackingRow>,
     own_workload: Option<&'static Row>,
+    is_stepped: bool,
 }
 
 impl Builder {
@@ -154,6 +157,38 @@ impl Builder {
         run(&document, &|_, _| ()).map_err(|error| Error::Run(format!("{error:#}")))
     }
 
+    /// Powers on a drive whose model time the caller moves: for simulators. Its host is modelled, so that keys of `host`
+    /// are its own, too, and its medium is `tags` unless one is set, where a value that has only a size takes a few bytes.
+    ///
+    /// # Errors
+    /// [`Error::Configuration`], also for a drive in a file; [`Error::PowerOn`].
+    pub fn stepped(&self) -> Result<Stepped, Error> {
+        Stepped::power_on(self.describe_stepped()?, None)
+    }
+
+    /// As [`Builder::stepped`], with the content of an earlier drive of the same description. Its time begins when it has
+    /// recovered.
+    ///
+    /// # Errors
+    /// As [`Builder::stepped`]; [`Error::PowerOn`]: the image is that of another drive, or is damaged.
+    pub fn stepped_from(&self, image: &Image) -> Result<Stepped, Error> {
+        Stepped::power_on(self.describe_stepped()?, Some(image))
+    }
+
+    fn describe_stepped(&self) -> Result<Description, Error> {
+        if self.pace.is_some() {
+            return Err(Error::configuration("pace", "the caller moves the time of a stepped drive"));
+        }
+        let (mut document, _) = Builder { is_stepped: true, ..self.clone() }.describe()?;
+        let note = self.fit_to_memory(&mut document)?;
+        let config = document.config()?;
+        if config.media.has_file() {
+            let problem = "a stepped drive is in memory: tags or ram; Image::save keeps it";
+            return Err(ConfigError { key: "media.kind".into(), problem: problem.into() }.into());
+        }
+        Ok(Description { document, config, pace: Pace::Jump, is_here: true, note })
+    }
+
     /// Powers the drive on, on a thread of its own unless [`Builder::in_this_thread`] says otherwise.
     ///
     /// # Errors
@@ -225,12 +260,9 @@ impl Builder {
 
     /// The document of options that describe no work.
     fn document_of(&self, options: &RunOptions) -> Result<Document, Error> {
-        options.refuse(is_of_runs, OF_RUNS)?;
+        options.refuse(|key| self.is_of_runs(key), OF_RUNS)?;
         let mut options = options.clone();
-        options.set_default(DEPTH);
-        if self.pace != Some(Pace::Model) {
-            options.set_default(COUNTS_LIVE_BYTES);
-        }
+        self.defaults().iter().for_each(|default| options.set_default(*default));
         let document = options.document()?;
         options.check_looked_at([&document.config()?])?;
         Ok(document)
@@ -238,12 +270,28 @@ impl Builder {
 
     fn with_defaults(&self, mut document: Document) -> Result<Document, Error> {
         if self.own_workload.is_none() {
-            document.set(DEPTH)?;
-            if self.pace != Some(Pace::Model) {
-                document.set(COUNTS_LIVE_BYTES)?;
-            }
+            self.defaults().iter().try_for_each(|default| document.set(default))?;
         }
         Ok(document)
+    }
+
+    /// What a drive of the library has, unless it is set.
+    fn defaults(&self) -> &'static [&'static str] {
+        match (self.is_stepped, self.pace) {
+            (true, _) => &[DEPTH, "media.kind=tags"],
+            (false, Some(Pace::Model)) => &[DEPTH],
+            (false, _) => &[DEPTH, COUNTS_LIVE_BYTES],
+        }
+    }
+
+    /// Is it a key that this drive does not use, because the program is its work, and its host unless that is modelled?
+    fn is_of_runs(&self, key: &str) -> bool {
+        match key.split_once('.') {
+            Some(("workload" | "saker", _)) => true,
+            Some(("host", name)) if self.is_stepped => ["store", "think_ns"].contains(&name),
+            Some(("host", name)) => !HOST_KEYS.contains(&name),
+            _ => key == "run.clock",
+        }
     }
 
     fn lay_over(&self, mut document: Document) -> Result<(Document, Assigned), Error> {
@@ -255,7 +303,7 @@ impl Builder {
         }
         let is_strange = |key: &str| match self.own_workload {
             Some(_) => ["run.clock", "workload.name"].contains(&key),
-            None => is_of_runs(key),
+            None => self.is_of_runs(key),
         };
         if let Some((key, _)) = self.settings.iter().find(|(key, _)| is_strange(key)) {
             let problem = match self.own_workload {
@@ -275,12 +323,3 @@ const HOST_KEYS: &[&str] =
 
 /// The reason why keys of runs are refused.
 const OF_RUNS: &str = "the program itself is host and work; only runs of workloads look at it";
-
-/// Keys that only runs of workloads use.
-fn is_of_runs(key: &str) -> bool {
-    match key.split_once('.') {
-        Some(("workload" | "saker", _)) => true,
-        Some(("host", name)) => !HOST_KEYS.contains(&name),
-        _ => key == "run.clock",
-    }
-}

@@ -78,6 +78,16 @@ pub enum Error {
     /// A fault rule or a change that the drive refused.
     #[error("{0}")]
     Refused(String),
+    /// A time of a stepped drive that is over.
+    #[error("{call}: {at_ns} ns is over; the drive stands at {now_ns} ns")]
+    TimePassed {
+        /// What was asked for.
+        call: &'static str,
+        /// The time that was given.
+        at_ns: u64,
+        /// The present time of the drive.
+        now_ns: u64,
+    },
     /// The drive is off: it was closed, its power was cut, or it will never answer.
     #[error("the drive is off")]
     Off,
@@ -150,7 +160,8 @@ impl Error {
             | Error::ValueCutShort { call, .. }
             | Error::OtherName { call, .. }
             | Error::OtherThread { call }
-            | Error::ForkedChild { call } => Some(call),
+            | Error::ForkedChild { call }
+            | Error::TimePassed { call, .. } => Some(call),
             Error::ValueSize { .. } => Some("store"),
             _ => None,
         }

@@ -38,12 +38,13 @@
 //! | which data survive the end of program or machine | [`Closed`], [`Lasting`] |
 //! | counters, model times and measured times | [`Numbers`] |
 //! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
+//! | a drive inside a simulator, whose time your program moves | [`stepped`], [`Builder::stepped`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
 //! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |
 //! | small writes in batches, small reads from memory | [`saker`], [`Drive::saker`] |
 //!
 //! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
-//! `own_workload`, `saker` (`cargo run --release -p kvdrive --example first`).
+//! `own_workload`, `saker`, `stepped` (`cargo run --release -p kvdrive --example first`).
 //!
 //! # The crates it is made of
 //!
@@ -59,6 +60,7 @@ mod client;
 mod context;
 mod drive;
 mod error;
+mod image;
 mod keys;
 mod names;
 mod namespace;
@@ -69,12 +71,14 @@ mod owned_pipeline;
 mod pairs;
 mod pipeline;
 pub mod saker;
+pub mod stepped;
 
 pub use block_drive::{BlockDrive, BlocksOff};
 pub use builder::Builder;
 pub use client::{AsyncClient, Client, Part};
 pub use drive::{Closed, Drive, Lasting, PoweredOff};
 pub use error::Error;
+pub use image::Image;
 pub use keys::{AsyncKeys, Keys, OwnedKeys};
 pub use kvdrive_config::RunOptions;
 pub use kvdrive_declare::{Count, Counter, Counts, Form, Kind, Sections};

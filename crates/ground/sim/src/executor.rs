@@ -447,6 +447,26 @@ impl Sim {
         while self.step() {}
     }
 
+    /// Runs all events that are due by `until`, each as a step of its own; then the clock stands at `until`. If `is_enough`
+    /// after the events of a time, the clock stands at that time. A power cut stops it, too.
+    pub fn run_until(&self, until: Ns, is_enough: impl Fn() -> bool) {
+        assert!(until >= self.now(), "the clock would go back from {} to {until}", self.now());
+        self.close(1);
+        self.0.horizon.set(0);
+        while let Some(due) = self.next_due().filter(|due| *due <= until) {
+            if due > self.now() && is_enough() {
+                break;
+            }
+            if !self.step() {
+                break;
+            }
+        }
+        self.close(-1);
+        if !self.halted() && !is_enough() {
+            self.0.now.set(until);
+        }
+    }
+
     /// Runs `body` as one more task, on the caller's own stack, and runs the loop whenever `body` suspends.
     ///
     /// Panics if the power is cut, or if no event is left before `body` returns (`body` then waits for

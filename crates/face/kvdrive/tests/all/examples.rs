@@ -14,6 +14,8 @@ mod own_workload;
 mod pipeline;
 #[path = "../../examples/saker.rs"]
 mod saker;
+#[path = "../../examples/stepped.rs"]
+mod stepped;
 
 #[test]
 fn first_runs() {
@@ -48,4 +50,9 @@ fn own_workload_runs() {
 #[test]
 fn saker_runs() {
     saker::main().unwrap();
+}
+
+#[test]
+fn stepped_runs() {
+    stepped::main().unwrap();
 }

@@ -10,3 +10,4 @@ mod large;
 mod more_calls;
 mod names;
 mod saker;
+mod stepped;

@@ -427,3 +427,32 @@ fn how_deep_stacks_were_used_is_known() {
     let deepest = kvdrive_sim::deepest_stack_bytes();
     assert!((32 << 10..kvdrive_sim::STACK_BYTES).contains(&deepest), "{deepest} bytes");
 }
+
+#[test]
+fn time_goes_where_it_is_told_and_no_further() {
+    for sim in [Sim::new(), Sim::permuted(5)] {
+        let log = Log::default();
+        for who in 0..3 {
+            let (sim2, log) = (sim.clone(), log.clone());
+            sim.spawn(move || {
+                for _ in 0..4 {
+                    // Alone, such a task would travel in place to its end.
+                    sim2.sleep(10);
+                    note(&log, &sim2, who);
+                }
+            });
+        }
+        sim.run_until(19, || false);
+        assert_eq!((sim.now(), log.borrow().len()), (19, 3));
+        sim.run_until(20, || false);
+        assert_eq!((sim.now(), log.borrow().len()), (20, 6), "events of that time are included");
+        sim.run_until(1_000, || log.borrow().len() > 6);
+        assert_eq!((sim.now(), log.borrow().len()), (30, 9), "all events of the time that is enough");
+        sim.run_until(1_000, || false);
+        assert_eq!((sim.now(), log.borrow().len()), (1_000, 12));
+        assert_eq!(sim.next_due(), None);
+        // Afterwards sleeps continue in place again.
+        sim.block_on(|| sim.sleep(5));
+        assert_eq!(sim.now(), 1_005);
+    }
+}
