@@ -41,7 +41,7 @@ pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Res
         let ran = run_watched(&documents[0], &[], &watch)?;
         // A stopped run is no result of this configuration.
         anyhow::ensure!(!ran.report.is_stopped, "stopped");
-        Ok(vec![ran.report])
+        Ok(vec![ran.whole()?])
     };
     let mut reports = cache(remember).reports(&[document], &|_, _| (), run)?;
     Ok(reports.pop().expect("a report for the run"))

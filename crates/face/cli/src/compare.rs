@@ -91,11 +91,11 @@ impl Compare {
             let watch = Watch { stop: stop.clone(), ..Watch::progress(progress) };
             let ended = run_session_watched(runs, &watch)?;
             let mut seen = seen.lock().expect("nothing panics under it");
-            let reports = runs.iter().zip(ended).map(|(document, ran)| {
-                seen.insert(document.to_string(), ran.latencies);
-                ran.report
+            let reports = runs.iter().zip(ended).map(|(document, mut ran)| {
+                seen.insert(document.to_string(), std::mem::take(&mut ran.latencies));
+                ran.whole()
             });
-            Ok(reports.collect())
+            reports.collect()
         };
         let ran = run_all(documents, &ResultCache::none(), stop, &run)?;
         let seen = seen.into_inner().expect("no run panicked");

@@ -81,19 +81,35 @@ pub fn parse(unit: Unit, text: &str) -> Result<i64, String> {
     if let Ok(whole) = number.parse::<i64>() {
         return whole.checked_mul(factor as i64).ok_or_else(too_large);
     }
-    let Ok(number) = number.parse::<f64>() else {
+    let own = units.first().filter(|(_, size)| *size == 1).map_or("", |(name, _)| *name);
+    let no_integer = || format!("\"{text}\" is not a whole number {own}").trim_end().to_owned();
+    let Some((whole, part)) = decimal(&number) else {
         return Err(format!("expected an integer, got \"{text}\""));
     };
-    let scaled = number * factor as f64;
-    if scaled.abs() > (1u64 << 53) as f64 {
-        return Err(too_large());
+    // Digit by digit: 0.1us are exactly 100 ns, and a time since 1970 has more digits than a floating-point number.
+    let part = part.trim_end_matches('0');
+    let scale = u32::try_from(part.len())
+        .ok()
+        .and_then(|digits| 10_i128.checked_pow(digits))
+        .ok_or_else(no_integer)?;
+    let read = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i128>().ok() };
+    let of_part = read(part).and_then(|part| part.checked_mul(factor.into())).ok_or_else(no_integer)?;
+    if of_part % scale != 0 {
+        return Err(no_integer());
     }
-    // 0.1 is not a binary number, but 0.1us must give exactly 100 ns.
-    if (scaled - scaled.round()).abs() > 1e-6 {
-        let own = units.first().filter(|(_, size)| *size == 1).map_or("", |(name, _)| *name);
-        return Err(format!("\"{text}\" is not a whole number {own}").trim_end().into());
-    }
-    Ok(scaled.round() as i64)
+    let (sign, whole) =
+        whole.strip_prefix('-').map_or((1, whole.trim_start_matches('+')), |whole| (-1, whole));
+    let scaled = read(whole).and_then(|whole| whole.checked_mul(factor.into())?.checked_add(of_part / scale));
+    scaled.and_then(|scaled| i64::try_from(sign * scaled).ok()).ok_or_else(too_large)
+}
+
+/// The two parts of a number with a decimal point.
+fn decimal(number: &str) -> Option<(&str, &str)> {
+    let (whole, part) = number.split_once('.').unwrap_or((number, ""));
+    let digits = whole.strip_prefix(['-', '+']).unwrap_or(whole);
+    let is_number = digits.len() + part.len() > 0
+        && [digits, part].iter().all(|of| of.bytes().all(|byte| byte.is_ascii_digit()));
+    is_number.then_some((whole, part))
 }
 
 #[cfg(test)]
@@ -110,6 +126,8 @@ mod tests {
         assert_eq!(parse("flash.erase_ns", "5ms"), Ok(5_000_000));
         assert_eq!(parse("flash.erase_ns", "0.1 us"), Ok(100));
         assert_eq!(parse("flash.erase_ns", "7"), Ok(7));
+        assert_eq!(parse("flash.erase_ns", "-.5us"), Ok(-500));
+        assert_eq!(parse("flash.erase_ns", "1790000000.123456789s"), Ok(1_790_000_000_123_456_789));
         assert_eq!(parse("flash.page_bytes", "16KiB"), Ok(16384));
         assert_eq!(parse("workload.value_size", "4KiB"), Ok(4096));
         assert_eq!(parse("controller.memcpy_ns_per_kib", "20.48us"), Ok(20480));

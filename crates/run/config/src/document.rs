@@ -84,7 +84,7 @@ impl fmt::Display for Document {
 }
 
 /// Number of operations that means a whole trace: more than any trace has.
-const TRACE_OPS: u64 = 1 << 48;
+pub const WHOLE_TRACE: u64 = 1 << 48;
 
 /// `workload.preset` is not a setting itself: it sets the keys of a published model or run.
 pub(super) const PRESET: &str = "workload.preset";
@@ -266,7 +266,7 @@ impl Document {
             values["workload"]["distribution"] = distribution.into();
         }
         if row.is_some_and(|row| row.ends) && !self.says_ops {
-            values["workload"]["ops"] = TRACE_OPS.into();
+            values["workload"]["ops"] = WHOLE_TRACE.into();
         }
         if let Some(own) = self.own_workload {
             values["workload"]["name"] = own.row().name.into();

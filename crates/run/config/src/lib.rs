@@ -22,7 +22,7 @@ pub mod setup;
 mod values;
 
 pub use assigned::Assigned;
-pub use document::{Document, Origin, binary};
+pub use document::{Document, Origin, WHOLE_TRACE, binary};
 pub use dram::{DRAM_KEYS, DRAM_POINTS, DramPoint};
 pub use kvdrive_declare::Problem as ConfigError;
 pub use options::{COUNTS_LIVE_BYTES, Naming, OptionRow, RunOptions, describes_work, option_rows};

@@ -25,7 +25,7 @@ use std::sync::Mutex;
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
-use kvdrive_run::{Progress, Watch, run_session_watched};
+use kvdrive_run::{FinishedRun, Progress, Watch, run_session_watched};
 
 pub use ahead::RunOrder;
 pub use folder::{DEFAULT_LIMIT_BYTES, Usage, folder_of_user};
@@ -78,7 +78,7 @@ impl ResultCache {
         let remembered = self.reports(documents, watch.progress, |documents, _| {
             let ran = run_session_watched(documents, watch)?;
             let is_stopped = ran.iter().any(|ran| ran.report.is_stopped);
-            let reports: Vec<_> = ran.into_iter().map(|ran| ran.report).collect();
+            let reports: Vec<_> = ran.into_iter().map(FinishedRun::whole).collect::<anyhow::Result<_>>()?;
             if is_stopped {
                 stopped = Some(reports);
                 anyhow::bail!("stopped: no result of this configuration");

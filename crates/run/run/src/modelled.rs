@@ -34,7 +34,7 @@ pub fn run(document: &Document, progress: Progress<'_>) -> anyhow::Result<Report
 /// As [`run`], with fault rules. They are active from the first measured operation on; loading happens
 /// without them.
 pub fn run_faulty(document: &Document, rules: &[Rule], progress: Progress<'_>) -> anyhow::Result<Report> {
-    run_watched(document, rules, &Watch::progress(progress)).map(|ran| ran.report)
+    run_watched(document, rules, &Watch::progress(progress))?.whole()
 }
 
 /// A run that has ended.
@@ -43,9 +43,20 @@ pub struct FinishedRun {
     pub report: Report,
     /// Latencies of its operations in ns, by kind; only kinds that occurred.
     pub latencies: Vec<(&'static str, Histogram)>,
-    /// Why it is not whole, although there was no request to stop it. Over a network, the connection was lost: the report
-    /// covers the operations that were done. In wall time, its recording could not be written: the report covers all.
+    /// Why it is not whole, although there was no request to stop it. The file of the workload is damaged, or over a
+    /// network the connection was lost: the report covers the operations that were done. In wall time, its recording could
+    /// not be written: the report covers all.
     pub failure: Option<anyhow::Error>,
+}
+
+impl FinishedRun {
+    /// The report of a run that is whole.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn whole(self) -> anyhow::Result<Report> {
+        self.failure.map_or(Ok(self.report), Err)
+    }
 }
 
 /// As [`run_faulty`]; `watch` observes the run and may stop it.
@@ -58,7 +69,7 @@ pub fn run_watched(document: &Document, rules: &[Rule], watch: &Watch<'_>) -> an
 /// stop it.
 pub fn run_counted(document: &Document, watch: &Watch<'_>) -> anyhow::Result<(Report, u64)> {
     let (mut ran, events) = run_all(std::slice::from_ref(document), &[], watch)?;
-    Ok((ran.pop().expect("a report for the run").report, events))
+    Ok((ran.pop().expect("a report for the run").whole()?, events))
 }
 
 /// Runs `documents` in sequence on one drive, which is loaded by the settings of the first one.
@@ -67,7 +78,7 @@ pub fn run_counted(document: &Document, watch: &Watch<'_>) -> anyhow::Result<(Re
 /// Two of them describe different drives or hosts, or a run fails.
 pub fn run_session(documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
     let ran = run_session_watched(documents, &Watch::progress(progress))?;
-    Ok(ran.into_iter().map(|ran| ran.report).collect())
+    ran.into_iter().map(FinishedRun::whole).collect()
 }
 
 /// As [`run_session`]; `watch` observes the runs and may stop them.
@@ -90,10 +101,10 @@ fn run_all(
     let bench = Bench::new(&configs[0])?;
     let outcomes = bench.sim.block_on(|| bench.measure(&configs, rules, watch))?;
     let mut all = Vec::with_capacity(outcomes.len());
-    for ((outcome, document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
+    for (((outcome, failure), document), config) in outcomes.into_iter().zip(documents).zip(&configs) {
         let latencies = outcome.seen.latencies();
         let report = outcome.into_report(document, config)?;
-        all.push(FinishedRun { report, latencies, failure: None });
+        all.push(FinishedRun { report, latencies, failure });
     }
     // The wall time of the session is shared evenly: it cannot be attributed to single runs while several
     // sessions run.
@@ -164,7 +175,13 @@ impl Bench {
         Ok(Bench { sim, link, memory })
     }
 
-    fn measure(&self, configs: &[Config], rules: &[Rule], watch: &Watch<'_>) -> anyhow::Result<Vec<Outcome>> {
+    /// The outcome of each run, and why it is not whole.
+    fn measure(
+        &self,
+        configs: &[Config],
+        rules: &[Rule],
+        watch: &Watch<'_>,
+    ) -> anyhow::Result<Vec<(Outcome, Option<anyhow::Error>)>> {
         let (config, progress) = (&configs[0], watch.progress);
         let has_past = config.media.file().is_some_and(|path| std::fs::exists(path).unwrap_or(true));
         let verifier = Arc::new(Mutex::new(Verifier::new(has_past)));
@@ -184,13 +201,7 @@ impl Bench {
             let clock = Clock::Model(self.sim.clone());
             let stream = Stream::new(work.clone(), &self.sim, clock, Some(drive.clone()));
             let mut notes = Vec::new();
-            let tell = |now| {
-                let share = work.of_workload(|workload| workload.read_share());
-                match share.filter(|share| *share > 0.0) {
-                    Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
-                    None => progress(done + now, total),
-                }
-            };
+            let tell = teller(&work, progress, done, total);
             match &before {
                 None => {
                     loading = self.load(&stream, config, &drive, &host, &tell)?;
@@ -203,11 +214,9 @@ impl Bench {
             let measured = self.run_measured(&stream, config, ops, (&drive, &host), watch, &tell);
             let Measured { began, ended, series, loaded } = measured;
             done += work.done();
-            work.check_failure()?;
-            // A trace adds notes while it is read.
-            notes.splice(0..0, work.of_workload(|workload| workload.notes().to_vec()));
             let (run_ops, span_ns) = (work.done() - loaded, ended.at - began.at);
-            notes.extend(work.notes_at_end(&config.workload, ops, run_ops, span_ns, ended.at));
+            notes_of_work(&work, config, (ops, run_ops, span_ns, ended.at), &mut notes);
+            let failure = work.end(run_ops)?;
             host.sync()?;
             drive.drain();
             check_file(&drive, config)?;
@@ -216,7 +225,7 @@ impl Bench {
             let workload = work.of_workload(|workload| workload.counts());
             let (seen, drained) = (stream.seen.take(), self.snapshot(&drive, &host));
             notes.extend(stream.check_units(&host.places[0], seen.errors)?);
-            outcomes.push(Outcome {
+            let outcome = Outcome {
                 seen,
                 began,
                 ended,
@@ -229,7 +238,8 @@ impl Bench {
                 loading: loading.clone(),
                 series,
                 verified: work.verified(),
-            });
+            };
+            outcomes.push((outcome, failure));
         }
         progress(total, total);
         Ok(outcomes)
@@ -333,6 +343,30 @@ impl Bench {
         let mut now = DriveSnapshot::of(&self.sim, &self.link, drive, &host.cores);
         host.count(&mut now.counts);
         now
+    }
+}
+
+/// Adds the notes of a run that did `run_ops` of `ops` operations in `span_ns`, until `now`: those of its workload, which a
+/// trace adds while it is read, before those of the run.
+fn notes_of_work(
+    work: &Work,
+    config: &Config,
+    (ops, run_ops, span_ns, now): (u64, u64, Ns, Ns),
+    notes: &mut Vec<String>,
+) {
+    notes.splice(0..0, work.of_workload(|workload| workload.notes().to_vec()));
+    notes.extend(work.notes_at_end(&config.workload, ops, run_ops, span_ns, now));
+}
+
+/// A function that tells the progress of a run of `total` operations after `done` earlier ones, by the share of its file that
+/// was read if that is known.
+fn teller<'a>(work: &'a Work, progress: Progress<'a>, done: u64, total: u64) -> impl Fn(u64) + 'a {
+    move |now| {
+        let share = work.of_workload(|workload| workload.read_share());
+        match share.filter(|share| *share > 0.0) {
+            Some(share) => progress(done + now, total.min(done + (now as f64 / share) as u64)),
+            None => progress(done + now, total),
+        }
     }
 }
 

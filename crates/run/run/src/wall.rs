@@ -216,8 +216,7 @@ pub fn run_wall(
     options: &WallOptions<'_>,
     progress: Progress<'_>,
 ) -> anyhow::Result<Report> {
-    let ran = run_wall_watched(document, options, &Watch::progress(progress))?;
-    ran.failure.map_or(Ok(ran.report), Err)
+    run_wall_watched(document, options, &Watch::progress(progress))?.whole()
 }
 
 /// As [`run_wall`]; `watch` observes the run and may stop it. A recording that cannot be written to its end is a
@@ -257,7 +256,7 @@ pub fn run_wall_watched(
         );
     }
     let lateness = end.lateness;
-    let failure = end.record_failure().map(anyhow::Error::msg);
+    let failure = end.record_failure().map(anyhow::Error::msg).or(application.bad_end.take());
     let latencies = application.seen.latencies();
     let mut report = report(document, &config, application, end)?;
     if options.pace == Pace::Off && options.record.is_none() {
@@ -290,6 +289,8 @@ struct Application {
     verified: Option<(Verified, Option<String>)>,
     /// Counters of SAKER.
     saker: Counts,
+    /// The file of the workload is damaged behind the operations that were done.
+    bad_end: Option<anyhow::Error>,
 }
 
 /// Loads pairs and runs the operations. A recording starts here.
@@ -328,12 +329,12 @@ fn run_application(
     let seeing = control.clone();
     // If the drive is off, no counts can be read; the run then ends.
     let look = Rc::new(move || seeing.look(|_, running| running.snapshot()).unwrap_or_default());
-    let Measured { seen, wall_ns, notes, workload, series, verified, failure } =
+    let Measured { seen, wall_ns, notes, workload, series, verified, failure, bad_end } =
         threads.measure(config, look, watch)?;
     failure.map_or(Ok(()), Err)?;
     let (loading, saker, is_stopped) = (loading.transpose()?, saker_counts(), watch.is_stopped());
     let wall_ns = Some(wall_ns);
-    Ok(Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker })
+    Ok(Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker, bad_end })
 }
 
 /// A queue pair for each thread. With SAKER in front, it is for the calls that SAKER does not send.
@@ -446,7 +447,7 @@ fn report(
     application: Application,
     end: DriveEnd,
 ) -> anyhow::Result<Report> {
-    let Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker } =
+    let Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker, .. } =
         application;
     let DriveEnd { ended, mut drained, latencies, .. } = end;
     let is_hosts_unknown = seen.latencies().is_empty();

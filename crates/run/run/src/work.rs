@@ -20,7 +20,8 @@ use super::seen::Seen;
 use super::tally::Tally;
 use super::verify::Verifier;
 use super::watch::Stopped;
-use kvdrive_text::grouped;
+use kvdrive_config::WHOLE_TRACE;
+use kvdrive_text::{grouped, number_of};
 use kvdrive_workload::units::Units;
 use kvdrive_workload::{Op, ValueSpec, Workload, WorkloadParams};
 
@@ -59,6 +60,8 @@ pub(crate) struct Work {
     /// Why the run cannot continue.
     has_failed: AtomicBool,
     failure: Mutex<Option<anyhow::Error>>,
+    /// Why the workload has no more operations, if it did not end well: a damaged file.
+    bad_end: Mutex<Option<String>>,
 }
 
 /// The source of operations.
@@ -112,6 +115,7 @@ impl Work {
             memory,
             has_failed: AtomicBool::new(false),
             failure: Mutex::default(),
+            bad_end: Mutex::default(),
         }
     }
 
@@ -192,7 +196,7 @@ impl Work {
                 }
                 Err(problem) => {
                     *left = 0;
-                    self.fail(anyhow::Error::msg(problem));
+                    lock(&self.bad_end).get_or_insert(problem);
                     break;
                 }
             }
@@ -265,6 +269,29 @@ impl Work {
         lock(&self.failure).take().map_or(Ok(()), Err)
     }
 
+    /// How the operations of a run ended, of which `done` were answered: `Some` if the file of the workload is damaged
+    /// behind them.
+    ///
+    /// # Errors
+    /// The run could not continue, or no operation was done: a report of nothing would look like one of a fast drive.
+    pub(super) fn end(&self, done: u64) -> anyhow::Result<Option<anyhow::Error>> {
+        self.check_failure()?;
+        let bad_end = lock(&self.bad_end).take();
+        if done > 0 || self.stop.load(Relaxed) {
+            return Ok(bad_end.map(anyhow::Error::msg));
+        }
+        match bad_end {
+            Some(problem) => Err(anyhow::Error::msg(problem)),
+            None if self.has_late.load(Relaxed) => {
+                anyhow::bail!("no operation was done: the first one is due after workload.duration_ns")
+            }
+            None if lock(&self.source).left > 0 => {
+                anyhow::bail!("no operation was done: none began within workload.duration_ns")
+            }
+            None => anyhow::bail!("no operation was done: the workload has none"),
+        }
+    }
+
     /// Checks that all `stores` pairs of the workload `name` were loaded.
     ///
     /// # Errors
@@ -316,6 +343,11 @@ impl Work {
         let is_timed = params.duration_ns > 0 && !self.full.load(Relaxed);
         let has_more = self.has_late.load(Relaxed) || lock(&self.source).left > 0;
         let is_out_of_time = now >= self.until.load(Relaxed) || has_more;
+        if let Some(problem) = &*lock(&self.bad_end) {
+            notes.push(format!(
+                "the workload could not be read further: {problem}; this is the report so far"
+            ));
+        }
         notes.extend(note_of_end(self.stop.load(Relaxed), is_timed, is_out_of_time, done, ops));
         notes
     }
@@ -330,7 +362,11 @@ fn note_of_end(
     done: u64,
     ops: u64,
 ) -> Option<String> {
-    let of_all = format!("{} of {} operations", grouped(done), grouped(ops));
+    // The length of a whole trace is unknown before its end.
+    let of_all = match ops {
+        WHOLE_TRACE => number_of(done, "operation"),
+        ops => format!("{} of {} operations", grouped(done), grouped(ops)),
+    };
     match (is_stopped, is_timed, is_out_of_time) {
         (true, ..) => Some(format!("stopped from outside with {of_all} done: this is the report so far")),
         (false, true, true) => Some(format!("ended at workload.duration_ns with {of_all} done")),

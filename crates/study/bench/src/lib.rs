@@ -239,8 +239,7 @@ pub fn wall(stores: u64, runs: u32, size: &DriveSize, watch: &Watch<'_>) -> anyh
         let all = |done, _| (watch.progress)(run * stores + done, u64::from(runs.max(1)) * stores);
         let watch = Watch { stop: watch.stop.clone(), ..Watch::progress(&all) };
         let options = WallOptions { pace: Pace::Off, record: None, own_thread: false };
-        let ran = run_wall_watched(&document, &options, &watch)?;
-        let report = ran.failure.map_or(Ok(ran.report), Err)?;
+        let report = run_wall_watched(&document, &options, &watch)?.whole()?;
         check_whole(&report)?;
         seconds.push(report.time.wall_s);
     }

@@ -38,12 +38,12 @@ impl RunOptions {
 
     /// Refuses a list that has a value twice: the same run twice is no comparison.
     fn check_lists(&self) -> Result<(), ConfigError> {
-        let options = self.given.iter().filter(|(row, value)| row.means.is_empty() && value.contains(','));
-        let options = options.map(|(row, value)| (self.naming.given(row.name, value), value.as_str()));
+        let options = self.given.iter().filter(|(row, _)| row.means.is_empty());
+        let options = options.map(|(row, value)| (self.naming.given(row.name, value), values_of(value)));
         let sets = self.sets.iter().filter(|set| RunOptions::is_list(set));
-        let sets = sets.map(|set| (self.naming.set(set), set.split_once('=').map_or("", |(_, list)| list)));
-        for (named, list) in options.chain(sets) {
-            let values: Vec<&str> = list.split(',').map(str::trim).collect();
+        let sets = sets
+            .map(|set| (self.naming.set(set), values_of(set.split_once('=').map_or("", |(_, list)| list))));
+        for (named, values) in options.chain(sets) {
             let twice = values.iter().enumerate().find(|(index, value)| values[..*index].contains(value));
             if let Some((_, value)) = twice {
                 return Err(ConfigError::new(named, format!("{value} twice")));
@@ -62,7 +62,8 @@ impl RunOptions {
 
     /// The first option or `set` that has a list, as messages name it.
     pub fn first_list(&self) -> Option<String> {
-        let of_option = self.given.iter().find(|(row, value)| row.means.is_empty() && value.contains(','));
+        let is_list = |value: &str| values_of(value).len() > 1;
+        let of_option = self.given.iter().find(|(row, value)| row.means.is_empty() && is_list(value));
         let of_option = of_option.map(|(row, value)| self.naming.given(row.name, value));
         of_option
             .or_else(|| self.sets.iter().find(|set| RunOptions::is_list(set)).map(|set| self.naming.set(set)))
@@ -89,9 +90,9 @@ impl RunOptions {
 
     /// These options, once for each value in the list of an option.
     fn each_of(self, name: &str) -> Vec<RunOptions> {
-        match self.get(name).map(str::to_owned) {
-            Some(list) if list.contains(',') => {
-                list.split(',').map(|value| self.clone().with(name, value.trim())).collect()
+        match self.get(name).map(values_of) {
+            Some(values) if values.len() > 1 => {
+                values.iter().map(|value| self.clone().with(name, value)).collect()
             }
             _ => vec![self],
         }
@@ -119,6 +120,22 @@ impl RunOptions {
             all = all.into_iter().flat_map(with).collect();
         }
         all
+    }
+}
+
+/// The values of a list. The path of a trace that exists may have commas.
+fn values_of(list: &str) -> Vec<String> {
+    let (mut values, mut rest) = (Vec::new(), list);
+    loop {
+        let ends = rest.match_indices(',').map(|(at, _)| at).chain([rest.len()]).collect::<Vec<_>>();
+        let path = |end: usize| rest[..end].trim().strip_prefix(super::TRACE);
+        let is_file = |end: &&usize| path(**end).is_some_and(|path| std::path::Path::new(path).exists());
+        let end = *ends[1..].iter().rev().find(is_file).unwrap_or(&ends[0]);
+        values.push(rest[..end].trim().to_owned());
+        match rest[end..].strip_prefix(',') {
+            Some(more) => rest = more,
+            None => return values,
+        }
     }
 }
 

@@ -419,3 +419,23 @@ fn more_bytes_than_there_is_flash_are_refused_before_the_run() {
     with(&[("workload", "fillrandom"), ("num", "1000000"), ("distribution", "zipfian")]).unwrap();
     with(&[("workload", "fillrandom"), ("num", "1000000"), ("duration", "1s")]).unwrap();
 }
+
+/// A comma separates values, and may stand in the name of a trace.
+#[test]
+fn the_path_of_a_trace_may_have_commas() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a,b, c.csv");
+    std::fs::write(&path, "0,store,a,1\n").unwrap();
+    let named = format!("trace:{}", path.display());
+    let names = |list: &str| -> Vec<String> {
+        let documents = RunOptions::default().with("workload", list).documents().unwrap();
+        let config = documents.iter().map(|document| document.config().unwrap().workload);
+        config
+            .map(|workload| if workload.trace.is_empty() { workload.name } else { workload.trace })
+            .collect()
+    };
+    let path = path.display().to_string();
+    assert_eq!(names(&named), [path.clone()]);
+    assert!(RunOptions::default().with("workload", &named).first_list().is_none());
+    assert_eq!(names(&format!("ycsb-a,{named},w-m")), ["ycsb-a", &path, "w-m"]);
+}

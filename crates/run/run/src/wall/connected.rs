@@ -82,7 +82,7 @@ pub fn run_measured(
     look();
     // The inside of the drive is not visible from here.
     let inside = Rc::new(DriveSnapshot::default);
-    let Measured { seen, wall_ns, mut notes, workload, series, verified, failure } =
+    let Measured { seen, wall_ns, mut notes, workload, series, verified, failure, bad_end } =
         threads.measure(&config, inside, watch).with_context(|| drives.names())?;
     look();
     let lost = drives.lost();
@@ -117,7 +117,7 @@ pub fn run_measured(
         ..Outcome::default()
     };
     let report = outcome.into_report(document, &config)?;
-    Ok((targets, FinishedRun { report, latencies, failure }))
+    Ok((targets, FinishedRun { report, latencies, failure: failure.or(bad_end) }))
 }
 
 /// Refuses settings that a run over a network ignores, and workloads that several drives cannot carry out.

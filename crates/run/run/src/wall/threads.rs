@@ -56,6 +56,8 @@ pub(super) struct Measured {
     /// The reason if it ended before its last operation: the connection to the drive failed, or the workload
     /// cannot continue.
     pub(super) failure: Option<anyhow::Error>,
+    /// The file of the workload is damaged behind the operations that were done.
+    pub(super) bad_end: Option<anyhow::Error>,
 }
 
 impl<'d> Threads<'d> {
@@ -131,7 +133,6 @@ impl<'d> Threads<'d> {
         *lock(&work.elsewhere) = self.drivers[1..].iter().map(|_| Tally::default()).collect();
         let mut seen = self.run(watch, &first, &others);
         let end = self.clock.ns();
-        let failure = work.check_failure().err();
         for other in lock(&work.elsewhere).drain(..) {
             seen.recent.get_or_insert_default().add(&other.recent);
         }
@@ -146,6 +147,10 @@ impl<'d> Threads<'d> {
         let (done, wall_ns) = (work.done() - loaded, end - start);
         let mut notes = work.of_workload(|workload| workload.notes().to_vec());
         notes.extend(work.notes_at_end(params, self.ops, done, wall_ns, end));
+        let (failure, bad_end) = match work.end(done) {
+            Ok(bad_end) => (None, bad_end),
+            Err(failure) => (Some(failure), None),
+        };
         let nexts = seen.latency[NEXT].values();
         if !nexts.is_empty() && nexts.min() == 0 {
             notes.push("a next whose pair an earlier one had brought took no time: 0 ns".to_owned());
@@ -155,7 +160,7 @@ impl<'d> Threads<'d> {
             notes.extend(self.check_units(seen.errors)?);
         }
         let workload = work.of_workload(|workload| workload.counts());
-        Ok(Measured { seen, wall_ns, notes, workload, series, verified, failure })
+        Ok(Measured { seen, wall_ns, notes, workload, series, verified, failure, bad_end })
     }
 
     /// Runs the tasks of every thread, those of the first on this one; returns the observations of all. `first` and

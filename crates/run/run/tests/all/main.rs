@@ -16,6 +16,7 @@ mod read_back;
 mod reopened;
 mod saker_runs;
 mod scans;
+mod trace_files;
 mod traces;
 mod transactions;
 mod wall_files;

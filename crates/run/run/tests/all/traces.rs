@@ -14,21 +14,21 @@ use kvdrive_sim::wall::Pace;
 use kvdrive_workload::{FORMATS, Op, build};
 use proptest::prelude::*;
 
-struct Folder(tempfile::TempDir);
+pub(crate) struct Folder(pub(crate) tempfile::TempDir);
 
 impl Folder {
-    fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         Folder(tempfile::tempdir().unwrap())
     }
 
-    fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, bytes: &[u8]) -> PathBuf {
         let path = self.0.path().join(name);
         std::fs::write(&path, bytes).unwrap();
         path
     }
 }
 
-fn document(path: &Path, sets: &[&str]) -> Document {
+pub(crate) fn document(path: &Path, sets: &[&str]) -> Document {
     let mut document = Document::profile("cosmos-plus").unwrap();
     let trace = format!("workload.trace={}", path.display());
     for set in ["workload.name=trace", &trace].iter().chain(sets) {
@@ -37,7 +37,7 @@ fn document(path: &Path, sets: &[&str]) -> Document {
     document
 }
 
-fn report(path: &Path, sets: &[&str]) -> Report {
+pub(crate) fn report(path: &Path, sets: &[&str]) -> Report {
     run(&document(path, sets), &|_, _| {}).unwrap()
 }
 
@@ -46,7 +46,7 @@ fn error(path: &Path, sets: &[&str]) -> String {
 }
 
 /// Every operation of a trace in words, and its recorded time.
-fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, String> {
+pub(crate) fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, String> {
     let config = document(path, sets).config().unwrap();
     let mut trace = build(&config.workload, 1)?;
     let mut operations = Vec::new();
@@ -67,11 +67,11 @@ fn operations(path: &Path, sets: &[&str]) -> Result<Vec<(String, Option<u64>)>, 
     Ok(operations)
 }
 
-fn words(path: &Path) -> Vec<String> {
+pub(crate) fn words(path: &Path) -> Vec<String> {
     operations(path, &[]).unwrap().into_iter().map(|(words, _)| words).collect()
 }
 
-const OURS: &str = "time,op,key,size\n0,store,a,100\n800,get,a,\n# a comment\n\n2us,Put,user17,4KiB\n3us,scan,a,2\n\
+pub(crate) const OURS: &str = "time,op,key,size\n0,store,a,100\n800,get,a,\n# a comment\n\n2us,Put,user17,4KiB\n3us,scan,a,2\n\
                     4us,exist,a,\n5us,list,a,\n1ms,delete,a,\n";
 
 #[test]
@@ -162,14 +162,41 @@ fn metas_columns_are_known_by_their_heading_and_a_line_may_be_several_operations
     assert_eq!(operations(&path, &[]).unwrap(), expected);
 }
 
+/// A string as RocksDB writes it, with its length before it.
+fn string(bytes: &[u8]) -> Vec<u8> {
+    let length = match bytes.len() {
+        length @ 0..0x80 => vec![length as u8],
+        length => vec![length as u8 | 0x80, (length >> 7) as u8],
+    };
+    [&length[..], bytes].concat()
+}
+
+/// A batch of the writes that newer versions of RocksDB have: entities of columns, timed puts, timestamps.
+fn wide_batch() -> Vec<u8> {
+    [
+        &[0; 8][..],
+        &5u32.to_le_bytes(),
+        &[0x16],
+        &string(b"wide"),
+        &string(&[7; 50]),
+        &[0x17, 3],
+        &string(b"wider"),
+        &string(&[7; 60]),
+        &[0x18],
+        &string(b"timed"),
+        &string(&[7; 30 + 8]),
+        &[0x19, 3],
+        &string(b"timely"),
+        &string(&[7; 20 + 8]),
+        &[0x14],
+        &string(b"stamped"),
+    ]
+    .concat()
+}
+
 /// A trace of RocksDB with a batch of two writes, gets and a seek.
 fn rocksdb(version: &str) -> Vec<u8> {
     let has_flags = version != "0.1";
-    let length = |bytes: usize| match bytes {
-        0..0x80 => vec![bytes as u8],
-        _ => vec![bytes as u8 | 0x80, (bytes >> 7) as u8],
-    };
-    let string = |bytes: &[u8]| [&length(bytes.len())[..], bytes].concat();
     let record = |micros: u64, kind: u8, payload: &[u8]| {
         [&micros.to_le_bytes()[..], &[kind], &(payload.len() as u32).to_le_bytes(), payload].concat()
     };
@@ -192,8 +219,12 @@ fn rocksdb(version: &str) -> Vec<u8> {
         &string(b"b"),
         &[0x03],
         &string(b"for the log"),
+        &[0x15],
+        &string(b"12345678"),
+        &string(b"transaction"),
     ]
     .concat();
+    let wide = wide_batch();
     let key = |key: &[u8]| [&0u32.to_le_bytes()[..], &string(key)].concat();
     let head = format!(
         "feedcafedeadbeef\tTrace Version: {version}\tRocksDB Version: 6.20\tFormat: Timestamp OpType Payload\n"
@@ -210,6 +241,7 @@ fn rocksdb(version: &str) -> Vec<u8> {
         let keys = string(&[string(b"key"), string(b"other")].concat());
         let gets = [&2u32.to_le_bytes()[..], &string(&[0; 8]), &keys].concat();
         trace.extend(record(1_000_040, 13, &flagged(1 << 8 | 1 << 9 | 1 << 10, gets)));
+        trace.extend(record(1_000_045, 3, &flagged(1 << 1, string(&wide))));
     }
     trace.extend(record(1_000_050, 2, b"Trace end."));
     trace
@@ -225,12 +257,18 @@ fn rocksdbs_trace_is_read_in_both_its_versions() {
     let path = folder.file("trace", &rocksdb("0.2"));
     let found = words(&path);
     assert_eq!(found[..5], first);
-    assert_eq!(found[5..], ["retrieve key", "retrieve other"]);
+    assert_eq!(found[5..7], ["retrieve key", "retrieve other"]);
+    let wide = ["store wide 50", "store wider 60", "store timed 30", "store timely 20", "delete stamped"];
+    assert_eq!(found[7..], wide);
+    let notes = report(&path, &[]).notes;
+    assert!(notes.contains(&"skipped: 1 range delete".to_owned()), "{notes:?}");
+    let twice = folder.file("twice", &[rocksdb("0.2"), rocksdb("0.1")].concat());
+    assert_eq!(words(&twice), [&found[..], &first].concat(), "a trace behind a trace");
     let moments: Vec<_> = operations(&path, &[]).unwrap().into_iter().map(|(_, at)| at.unwrap()).collect();
-    assert_eq!(moments, [0, 0, 0, 10_000, 20_000, 30_000, 30_000]);
+    assert_eq!(moments[..7], [0, 0, 0, 10_000, 20_000, 30_000, 30_000]);
     let cut = rocksdb("0.2");
     let error = operations(&folder.file("cut", &cut[..cut.len() - 30]), &[]).unwrap_err();
-    assert!(error.contains("cut, record 5: the file ends in the middle of it"), "{error}");
+    assert!(error.contains("cut, record 6: the file ends in the middle of it"), "{error}");
 }
 
 #[test]

@@ -123,15 +123,16 @@ const S3_MOST_REQUESTS: u8 = 3;
 const S3_SHORT_PART: u64 = 10;
 
 /// Three queues: a short one for new blocks, a long one for blocks that were requested again, and the numbers
-/// of blocks that left the short one (the *ghosts*). A ghost that is requested again goes to the long queue.
+/// of blocks that left the short one (the *ghosts*). A ghost that is requested again goes to the long queue, and its
+/// place among the ghosts is free, as in the authors' program.
 struct S3Fifo {
     short_blocks: u64,
     long_blocks: u64,
     short: VecDeque<BlockId>,
     long: VecDeque<BlockId>,
     requests: HashMap<BlockId, u8>,
-    /// Ghosts in the order in which they became ghosts, and their positions.
-    ghosts: VecDeque<(BlockId, u64)>,
+    /// Ghosts by the eviction that made them ghosts, and that of each.
+    ghosts: BTreeMap<u64, BlockId>,
     ghost_since: HashMap<BlockId, u64>,
     evictions: u64,
 }
@@ -145,7 +146,7 @@ impl S3Fifo {
             short: VecDeque::new(),
             long: VecDeque::new(),
             requests: HashMap::new(),
-            ghosts: VecDeque::new(),
+            ghosts: BTreeMap::new(),
             ghost_since: HashMap::new(),
             evictions: 0,
         }
@@ -153,13 +154,11 @@ impl S3Fifo {
 
     fn becomes_ghost(&mut self, block: BlockId) {
         self.evictions += 1;
-        self.ghosts.push_back((block, self.evictions));
+        self.ghosts.insert(self.evictions, block);
         self.ghost_since.insert(block, self.evictions);
         while self.ghosts.len() as u64 > self.long_blocks {
-            let (oldest, since) = self.ghosts.pop_front().expect("it is longer than its limit");
-            if self.ghost_since.get(&oldest) == Some(&since) {
-                self.ghost_since.remove(&oldest);
-            }
+            let (_, oldest) = self.ghosts.pop_first().expect("it is longer than its limit");
+            self.ghost_since.remove(&oldest);
         }
     }
 
@@ -200,7 +199,10 @@ impl Policy for S3Fifo {
     fn insert(&mut self, block: BlockId) {
         assert!(self.requests.insert(block, 0).is_none(), "block {block} is cached twice");
         match self.ghost_since.remove(&block) {
-            Some(_) => self.long.push_back(block),
+            Some(since) => {
+                self.ghosts.remove(&since);
+                self.long.push_back(block);
+            }
             None => self.short.push_back(block),
         }
     }
@@ -238,6 +240,17 @@ mod tests {
         assert_eq!(order_of("fifo"), [1, 2, 3, 4]);
         assert_eq!(order_of("lfu"), [3, 4, 2, 1]);
         assert_eq!(order_of("s3-fifo"), [2, 3, 4, 1]);
+    }
+
+    /// Ghosts 1 to 4 fill the queue of ghosts; when 1 has returned, there is room for another one, and 2 is still known.
+    #[test]
+    fn a_ghost_that_returns_leaves_its_place_to_another() {
+        let mut policy = S3Fifo::new(5);
+        (1..=4).for_each(|block| policy.becomes_ghost(block));
+        policy.insert(1);
+        policy.becomes_ghost(5);
+        policy.insert(2);
+        assert_eq!((policy.long, policy.short.len()), (VecDeque::from([1, 2]), 0));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub use models::{MODELS, Model};
 pub use objects::{LAYOUTS, LayoutRow};
 pub use requests::{OWN_TRACES, OwnTrace};
 
-const NS_PER_MS: u64 = 1_000_000;
+const NS_PER_MS: Ns = 1_000_000;
 
 /// The workload.
 struct KvCache {
@@ -146,7 +146,11 @@ impl KvCache {
         if self.requests_left == Some(0) {
             return Ok(None);
         }
+        let has_begun = self.requests.unit().is_some();
         let Some(request) = self.requests.next()? else { return Ok(None) };
+        if let Some(unit) = self.requests.unit().filter(|_| !has_begun) {
+            self.notes.push(format!("the times of the trace are {unit}; they count from its first request"));
+        }
         self.requests_left = self.requests_left.map(|left| left - 1);
         let found = self.cache.look_up(&request.blocks);
         self.tokens_moved.note(&request, found, self.shape.model);
@@ -162,7 +166,7 @@ impl KvCache {
         };
         let Some(mut turn) = turn else { return Ok(false) };
         let Some((stage, index)) = turn.next() else { return Ok(true) };
-        let at_ns = turn.request.at_ms.saturating_mul(NS_PER_MS);
+        let at_ns = turn.request.at_ns;
         let (block, tokens) = (turn.request.blocks[index], turn.request.block_tokens(index));
         match stage {
             Stage::LookUp => {
@@ -240,7 +244,7 @@ impl Workload for KvCache {
 /// Totals of the requests: tokens, the computing that cached ones save, and the duration of the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 pub struct TokenCounters {
-    /// Time of the last request after the start of the trace, ms.
+    /// Time of the last request after the first one, ms.
     #[counter(state)]
     pub trace_ms: u64,
     /// Input tokens of the requests.
@@ -266,7 +270,7 @@ impl TokenCounters {
     /// Counts a request of whose blocks the first `found` are cached.
     fn note(&mut self, request: &Request, found: usize, model: &Model) {
         let cached: u64 = (0..found).map(|index| request.block_tokens(index)).sum();
-        self.trace_ms = request.at_ms;
+        self.trace_ms = request.at_ns / NS_PER_MS;
         self.asked += request.input_tokens;
         self.prefix_hits += cached;
         self.prefill_gflop = self.prefill_gflop.saturating_add(model.prefill_gflop(request.input_tokens));

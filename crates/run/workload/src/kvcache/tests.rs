@@ -81,7 +81,8 @@ fn a_block_that_is_stored_on_its_second_use_is_found_on_its_third() {
 #[test]
 fn a_prefix_saves_the_computing_of_its_own_tokens() {
     let model = &MODELS[0];
-    let request = Request { at_ms: 7, input_tokens: 1000, output_tokens: 1, blocks: vec![0, 1] };
+    let request =
+        Request { timestamp: 0, at_ns: 7_000_000, input_tokens: 1000, output_tokens: 1, blocks: vec![0, 1] };
     let mut counters = TokenCounters::default();
     for found in 0..=2 {
         counters.note(&request, found, model);
@@ -110,12 +111,35 @@ fn a_line_that_lies_is_named_with_its_place() {
             "input_length: 18446744073709551615 tokens; at most",
         ),
         (r#"{"timestamp": -1}"#, "invalid value"),
-        ("no JSON", "expected"),
+        ("no JSON", "expected {\"timestamp\": .., \"input_length\": "),
+        ("0,store,a,1", "got \"0,store,a,1\""),
     ] {
         std::fs::write(&path, format!("{good}\n{bad}\n")).unwrap();
         let mut requests = Requests::open(path.to_str().unwrap()).unwrap();
         assert!(requests.next().is_ok());
         let problem = requests.next().unwrap_err();
         assert!(problem.contains("line 2") && problem.contains(why), "{problem}");
+    }
+}
+
+/// A trace may count from any beginning and in any unit: its requests count from the first one.
+#[test]
+fn times_of_requests_count_from_the_first_one_in_every_unit() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("epoch.jsonl");
+    for (begin, step, name) in [
+        (0, 500, None),
+        (70_000, 500, None),
+        (1_790_000_000_000_u64, 500_u64, Some("milliseconds since 1970")),
+        (1_790_000_000_000_000, 500_000, Some("microseconds since 1970")),
+        (1_790_000_000_000_000_000, 500_000_000, Some("nanoseconds since 1970")),
+    ] {
+        let line = |at: u64| {
+            format!("{{\"timestamp\":{at},\"input_length\":20,\"output_length\":5,\"hash_ids\":[1]}}\n")
+        };
+        std::fs::write(&path, line(begin) + &line(begin + step)).unwrap();
+        let mut requests = Requests::open(path.to_str().unwrap()).unwrap();
+        let times: Vec<_> = (0..2).map(|_| requests.next().unwrap().unwrap().at_ns).collect();
+        assert_eq!((times, requests.unit()), (vec![0, 500_000_000], name), "{begin}");
     }
 }

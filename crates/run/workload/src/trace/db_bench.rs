@@ -10,17 +10,20 @@
 //! ```
 //!
 //! From 0.2 on a payload of types 3 and above begins with 8 bytes of flags, one for each part that follows.
-//! All column families are one here. A merge is a store of its operand; range deletes, which the KV command
-//! set does not have, are skipped.
+//! All column families are one here. A merge is a store of its operand, an entity of columns a store of all of them in
+//! RocksDB's form; a timed put is a store without its time. Range deletes, which the KV command set does not have, are
+//! skipped and counted. A trace may follow a trace in one file.
 
 use std::collections::VecDeque;
 
 use super::source::Source;
-use super::{Entry, Format, TraceOp};
+use super::{Entry, Format, Head, TraceOp};
 
 const MAGIC: &[u8] = b"feedcafedeadbeef";
 /// Time, type, length.
 const HEADER_BYTES: usize = 13;
+/// The time behind the value of a timed put.
+const TIME_BYTES: usize = 8;
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 const WRITE: u8 = 3;
@@ -50,8 +53,10 @@ pub(super) struct DbBench {
     has_begun: bool,
 }
 
-pub(super) fn is_it(head: &[u8]) -> bool {
-    head.get(HEADER_BYTES..).is_some_and(|payload| payload.starts_with(MAGIC))
+pub(super) fn is_it(head: Head<'_>) -> Option<bool> {
+    let is_short = head.bytes.len() < HEADER_BYTES + MAGIC.len() && !head.is_all;
+    let payload = head.bytes.get(HEADER_BYTES..).unwrap_or_default();
+    (!is_short).then(|| payload.starts_with(MAGIC))
 }
 
 /// The contents of a payload: a write batch, and keys of gets and seeks.
@@ -132,10 +137,10 @@ impl DbBench {
     }
 }
 
-/// Effects of a write batch on keys, one after the other.
+/// Effects of a write batch on keys, one after the other; `None` for one that a drive of pairs does not have.
 fn each_write<'a>(
     batch: &'a [u8],
-    mut wrote: impl FnMut(&'a [u8], TraceOp) -> Result<(), String>,
+    mut wrote: impl FnMut(&'a [u8], Option<TraceOp>) -> Result<(), String>,
 ) -> Result<(), String> {
     let mut rest = Rest(batch);
     rest.bytes(8)?;
@@ -144,7 +149,7 @@ fn each_write<'a>(
         let tag = rest.bytes(1)?[0];
         // Tags of another column family than the first have its number.
         let tag = match tag {
-            0x04 | 0x05 | 0x06 | 0x08 | 0x0e | 0x10 => {
+            0x04 | 0x05 | 0x06 | 0x08 | 0x0e | 0x10 | 0x17 | 0x19 => {
                 rest.varint()?;
                 match tag {
                     0x04 => 0x00,
@@ -152,21 +157,34 @@ fn each_write<'a>(
                     0x06 => 0x02,
                     0x08 => 0x07,
                     0x0e => 0x0f,
-                    _ => 0x11,
+                    0x10 => 0x11,
+                    0x17 => 0x16,
+                    _ => 0x18,
                 }
             }
             tag => tag,
         };
         match tag {
-            // Delete, single delete.
-            0x00 | 0x07 => wrote(rest.string()?, TraceOp::Delete)?,
-            // Put, merge, put of a blob's place.
-            0x01 | 0x02 | 0x11 => {
+            // Delete, single delete, delete with a timestamp (in its key).
+            0x00 | 0x07 | 0x14 => wrote(rest.string()?, Some(TraceOp::Delete))?,
+            // Put, merge, put of a blob's place, put of an entity of columns.
+            0x01 | 0x02 | 0x11 | 0x16 => {
                 let (key, value) = (rest.string()?, rest.string()?);
-                wrote(key, TraceOp::Store(value.len() as u32))?;
+                wrote(key, Some(TraceOp::Store(value.len() as u32)))?;
             }
-            // A range delete is skipped.
+            // A timed put: the time of the write stands behind the value.
+            0x18 => {
+                let (key, value) = (rest.string()?, rest.string()?);
+                let bytes = value.len().checked_sub(TIME_BYTES).ok_or("a timed put without a time")?;
+                wrote(key, Some(TraceOp::Store(bytes as u32)))?;
+            }
             0x0f => {
+                let first = rest.string()?;
+                rest.string()?;
+                wrote(first, None)?;
+            }
+            // The commit of a transaction, with its timestamp.
+            0x15 => {
                 rest.string()?;
                 rest.string()?;
             }
@@ -201,7 +219,7 @@ impl Format for DbBench {
                 self.has_begun = true;
             }
             _ if !self.has_begun => return Err("it does not begin like a trace of RocksDB".to_owned()),
-            END => return Ok(false),
+            END => self.has_begun = false,
             WRITE | GET | SEEK | SEEK_FOR_PREVIOUS | MULTI_GET => {
                 let Parts { batch, keys } = self.payload(kind, &payload)?;
                 let asked =
@@ -210,7 +228,12 @@ impl Format for DbBench {
                     entries.push_back(Entry { at_ns, key: source.key(key)?, asked, times: 1 });
                 }
                 each_write(batch.unwrap_or(&[0; 12]), |key, asked| {
-                    entries.push_back(Entry { at_ns, key: source.key(key)?, asked, times: 1 });
+                    match asked {
+                        Some(asked) => {
+                            entries.push_back(Entry { at_ns, key: source.key(key)?, asked, times: 1 });
+                        }
+                        None => source.skip("range delete"),
+                    }
                     Ok(())
                 })?;
             }

@@ -37,7 +37,7 @@ pub(in super::super) fn build(params: &WorkloadParams) -> Result<Trace, String> 
 
 /// A trace whose first operation has been read: there is one.
 fn begun(mut trace: Trace) -> Result<Trace, String> {
-    match trace.fill().map_err(|problem| format!("{}: {problem}", trace.source.place()))? {
+    match trace.fill().map_err(|problem| trace.problem(&problem))? {
         true => Ok(trace),
         false => Err(format!("{}: {}: has no operation", trace.key, trace.source.name())),
     }

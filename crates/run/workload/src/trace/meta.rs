@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use super::source::Source;
-use super::{Entry, Format, first_line, number, of_cache, seconds, shortened};
+use super::{Entry, Format, Head, number, of_cache, of_heading, seconds, shortened};
 
 /// Most repetitions that one line may ask for.
 const COUNT_MAX: u64 = 1 << 32;
@@ -26,8 +26,8 @@ struct Columns {
 pub(super) struct Meta(Option<Columns>);
 
 fn columns(heading: &[u8]) -> Option<Columns> {
-    let names: Vec<&[u8]> = heading.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).collect();
-    let at = |name: &[u8]| names.iter().position(|known| *known == name);
+    let names: Vec<Vec<u8>> = heading.split(|byte| *byte == b',').map(of_heading).collect();
+    let at = |name: &[u8]| names.iter().position(|known| known == name);
     Some(Columns {
         key: at(b"key")?,
         op: at(b"op")?,
@@ -38,15 +38,18 @@ fn columns(heading: &[u8]) -> Option<Columns> {
     })
 }
 
-/// kvdrive's own format has the same two words in its heading, but `time` before them.
-pub(super) fn is_it(head: &[u8]) -> bool {
-    let heading = first_line(head);
-    !heading.starts_with(b"time,") && columns(heading).is_some()
+/// kvdrive's own format, which is asked before, has the same two words in its heading.
+pub(super) fn is_it(head: Head<'_>) -> Option<bool> {
+    head.first_line(|line| columns(line).is_some())
 }
 
 impl Format for Meta {
     fn read(&mut self, source: &mut Source, entries: &mut VecDeque<Entry>) -> Result<bool, String> {
-        let Some(line) = source.line()? else { return Ok(false) };
+        // A key may begin as a comment does; below the heading, a line with all fields is none.
+        let fields = self.0.as_ref().map_or(0, |columns| columns.all);
+        let commas = |line: &[u8]| line.iter().filter(|byte| **byte == b',').count();
+        let is_comment = |line: &[u8]| line.starts_with(b"#") && (fields == 0 || commas(line) + 1 < fields);
+        let Some(line) = source.line_unless(is_comment)? else { return Ok(false) };
         let Some(columns) = &self.0 else {
             self.0 = columns(&line);
             let found = shortened(&line);

@@ -7,6 +7,7 @@
 //! [`load`] determines the pairs that are loaded beforehand. Usually there are none, so keys that the trace
 //! reads before it stores them are not found.
 
+mod bytes;
 mod csv;
 mod db_bench;
 mod load;
@@ -24,13 +25,17 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::{Op, ValueSpec, Workload, WorkloadParams};
 use kvdrive_text::names::no_such;
+use kvdrive_text::number_of;
 pub(super) use load::build;
 pub(crate) use source::Source;
 
-/// Bytes at the beginning of a file that say which format it has.
+/// Bytes at the beginning of a file that usually say which format it has, and the most that are read to find out.
 const HEAD_BYTES: usize = 8192;
+const HEAD_MAX_BYTES: usize = source::LINE_MAX_BYTES as usize;
 /// How far a time may lie before that of an earlier entry, ns.
 const BACKWARD_NS: Ns = 1_000_000_000;
+/// Times are below this, s.
+const SECONDS_MAX: u64 = 10_000_000_000;
 /// Host buffer of a List, bytes.
 const LIST_BUFFER_BYTES: u32 = 4096;
 
@@ -75,13 +80,13 @@ pub struct FormatRow {
     pub origin: &'static str,
     /// A short file in this format.
     pub example: &'static [u8],
-    /// Does a file that begins with these bytes have this format?
-    is_it: fn(&[u8]) -> bool,
+    /// Does a file with this beginning have this format? `None`: a longer beginning will say.
+    is_it: fn(Head<'_>) -> Option<bool>,
     build: fn() -> Box<dyn Format>,
 }
 
-/// Every format, the more certain ones first: a file has the first format that recognises it. A file that no
-/// other format recognises is `csv`, the last one.
+/// Every format, in the order in which they are asked: a file has the first one that recognises it. A file that none
+/// recognises is read as [`UNKNOWN`].
 pub static FORMATS: &[FormatRow] = &[
     FormatRow {
         name: "db_bench",
@@ -91,18 +96,18 @@ pub static FORMATS: &[FormatRow] = &[
         build: || Box::new(db_bench::DbBench::default()),
     },
     FormatRow {
+        name: "csv",
+        origin: "time,op,key,size: ours; time in ns or with a unit, op as store or get, size of stores in bytes",
+        example: b"time,op,key,size\n0,store,user17,128\n800,get,user17,\n",
+        is_it: csv::is_it,
+        build: || Box::new(csv::Csv::default()),
+    },
+    FormatRow {
         name: "meta",
         origin: "CSV with a heading that contains key and op (Meta's CacheLib traces kvcache)",
         example: b"op_time,key,op,op_count,size\n1,7,SET,1,20\n2,7,GET,2,0\n",
         is_it: meta::is_it,
         build: || Box::new(meta::Meta::default()),
-    },
-    FormatRow {
-        name: "ycsb",
-        origin: "the output of YCSB's BasicDB: INSERT usertable user1 [ field0=... ]",
-        example: b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n",
-        is_it: ycsb::is_it,
-        build: || Box::new(ycsb::Ycsb),
     },
     FormatRow {
         name: "twitter",
@@ -112,13 +117,67 @@ pub static FORMATS: &[FormatRow] = &[
         build: || Box::new(twitter::Twitter),
     },
     FormatRow {
-        name: "csv",
-        origin: "time,op,key,size: ours; time in ns or with a unit, op as store or get, size of stores in bytes",
-        example: b"time,op,key,size\n0,store,user17,128\n800,get,user17,\n",
-        is_it: |_| true,
-        build: || Box::new(csv::Csv),
+        name: "ycsb",
+        origin: "the output of YCSB's BasicDB: INSERT usertable user1 [ field0=... ]; an update stores the fields it writes",
+        example: b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n",
+        is_it: ycsb::is_it,
+        build: || Box::new(ycsb::Ycsb),
     },
 ];
+
+/// The format as which a file is read that looks like none, so that the message says what was expected.
+const UNKNOWN: &str = "csv";
+
+/// The beginning of a file.
+#[derive(Clone, Copy)]
+struct Head<'a> {
+    bytes: &'a [u8],
+    /// Whether the file has no more.
+    is_all: bool,
+}
+
+impl<'a> Head<'a> {
+    /// The lines that are complete, without comments, empty lines and a byte order mark.
+    fn lines(self) -> impl Iterator<Item = &'a [u8]> {
+        let text = self.bytes.strip_prefix(source::MARK).unwrap_or(self.bytes);
+        let ends =
+            if self.is_all { text.len() } else { text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0) };
+        let lines = text[..ends].split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+        lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"))
+    }
+
+    /// Asks the first line, once it is known.
+    fn first_line(self, is_it: impl FnOnce(&[u8]) -> bool) -> Option<bool> {
+        match self.lines().next() {
+            Some(line) => Some(is_it(line)),
+            None => self.is_all.then_some(false),
+        }
+    }
+}
+
+/// The format that a file has, by as much of its beginning as it takes; `None`: it looks like none.
+fn recognised(source: &mut Source) -> Result<Option<&'static FormatRow>, String> {
+    let mut asked = HEAD_BYTES;
+    loop {
+        let (bytes, is_all) = source.head(asked)?;
+        let head = Head { bytes, is_all: is_all || bytes.len() >= HEAD_MAX_BYTES };
+        // The first format that does not say no: another one must not be taken before it is known.
+        match FORMATS.iter().map(|row| (row, (row.is_it)(head))).find(|(_, is_it)| *is_it != Some(false)) {
+            Some((row, Some(_))) => return Ok(Some(row)),
+            Some((_, None)) if !head.is_all => asked = (2 * asked).min(HEAD_MAX_BYTES),
+            _ => {
+                let compressed = bytes::unread_compression(head.bytes);
+                return match compressed {
+                    Some(program) => Err(format!(
+                        "{}: compressed by {program}; a trace is read plain, or compressed once by gzip or zstd",
+                        source.name()
+                    )),
+                    None => Ok(None),
+                };
+            }
+        }
+    }
+}
 
 /// A trace that is being read.
 pub(super) struct Trace {
@@ -127,6 +186,8 @@ pub(super) struct Trace {
     source: Source,
     format: Box<dyn Format>,
     name: &'static str,
+    /// Why it has this format, unless it was named.
+    assumed: Option<&'static str>,
     entries: VecDeque<Entry>,
     /// The time of the first entry, and of the last one.
     begin_ns: Option<Ns>,
@@ -138,22 +199,27 @@ pub(super) struct Trace {
     notes: Vec<String>,
     has_noted_long_key: bool,
     has_noted_backward: bool,
+    /// How much was skipped when that was noted last, and the place of the note.
+    skipped: Option<(u64, usize)>,
 }
 
-/// Opens the trace at `path`, in the named format; if `format` is empty, the file's first bytes decide.
+/// Opens the trace at `path`, in the named format; if `format` is empty, the file's beginning decides.
 /// Errors begin with `key`, the setting that names the trace.
 fn opened(key: &'static str, path: &str, format: &str) -> Result<Trace, String> {
     let wrong = |error| format!("{key}: {error}");
     let mut source = Source::open(Path::new(path)).map_err(wrong)?;
-    let row = match format {
-        "" => {
-            let head = source.head(HEAD_BYTES).map_err(wrong)?;
-            FORMATS.iter().find(|row| (row.is_it)(head)).expect("the last one takes everything")
-        }
-        name => FORMATS.iter().find(|row| row.name == name).ok_or_else(|| {
+    let named = |name: &str| {
+        FORMATS.iter().find(|row| row.name == name).ok_or_else(|| {
             let names: Vec<_> = FORMATS.iter().map(|row| row.name).collect();
             no_such("workload.trace_format", "format of traces", name, &names)
-        })?,
+        })
+    };
+    let (row, assumed) = match format {
+        "" => match recognised(&mut source).map_err(wrong)? {
+            Some(row) => (row, Some("which its beginning looks like")),
+            None => (named(UNKNOWN)?, Some("since its beginning is of no format")),
+        },
+        name => (named(name)?, None),
     };
     Ok(Trace {
         key,
@@ -161,6 +227,7 @@ fn opened(key: &'static str, path: &str, format: &str) -> Result<Trace, String> 
         source,
         format: (row.build)(),
         name: row.name,
+        assumed,
         entries: VecDeque::new(),
         begin_ns: None,
         last_ns: 0,
@@ -169,6 +236,7 @@ fn opened(key: &'static str, path: &str, format: &str) -> Result<Trace, String> 
         loaded: Vec::new(),
         has_noted_long_key: false,
         has_noted_backward: false,
+        skipped: None,
     })
 }
 
@@ -207,9 +275,37 @@ impl Trace {
         Ok(true)
     }
 
+    /// A problem of the line or record that was read last: its place, and which format it was read as.
+    fn problem(&self, problem: &str) -> String {
+        let named = self.assumed.map_or_else(String::new, |why| {
+            format!(" (read as {}, {why}; workload.trace_format names another)", self.name)
+        });
+        format!("{}: {problem}{named}", self.source.place())
+    }
+
+    /// Notes what was skipped so far.
+    fn note_skipped(&mut self) {
+        let skipped = self.source.skipped();
+        let all: u64 = skipped.values().sum();
+        if all == self.skipped.map_or(0, |(noted, _)| noted) {
+            return;
+        }
+        let each: Vec<_> = skipped.iter().map(|(what, count)| number_of(*count, what)).collect();
+        let note = format!("skipped: {}", each.join(", "));
+        let at = match self.skipped {
+            Some((_, at)) => at,
+            None => {
+                self.notes.push(String::new());
+                self.notes.len() - 1
+            }
+        };
+        self.notes[at] = note;
+        self.skipped = Some((all, at));
+    }
+
     /// Passes the key and the operation of every entry to `each`, up to the end.
     fn each(&mut self, mut each: impl FnMut(Key, TraceOp)) -> Result<(), String> {
-        while self.fill().map_err(|problem| format!("{}: {problem}", self.source.place()))? {
+        while self.fill().map_err(|problem| self.problem(&problem))? {
             self.entries.drain(..).for_each(|entry| each(entry.key, entry.asked));
         }
         Ok(())
@@ -248,7 +344,9 @@ impl Workload for Trace {
     }
 
     fn draw(&mut self) -> Result<Option<(Op, Option<Ns>)>, String> {
-        let next = self.next_entry().map_err(|problem| format!("{}: {problem}", self.source.place()))?;
+        let next = self.next_entry().map_err(|problem| self.problem(&problem));
+        self.note_skipped();
+        let next = next?;
         if let (Some(place), false) = (&self.source.first_long_key, self.has_noted_long_key) {
             self.has_noted_long_key = true;
             self.notes.push(format!(
@@ -301,19 +399,33 @@ fn number<T: std::str::FromStr>(what: &str, field: &[u8]) -> Result<T, String> {
         .ok_or_else(|| format!("{what}: {:?} is not a number in its range", shortened(field)))
 }
 
-/// Seconds, with or without decimals, in ns.
+/// Seconds, with or without decimals, in ns. The digits are read one by one: a time since 1970 has more of them than a
+/// floating-point number.
 fn seconds(field: &[u8]) -> Result<Ns, String> {
-    let seconds: f64 = number("time", field)?;
-    if !(0.0..1e10).contains(&seconds) {
-        return Err(format!("time: {:?} is not a number of seconds in its range", shortened(field)));
+    let wrong = || format!("time: {:?} is not a number of seconds in its range", shortened(field));
+    let text = std::str::from_utf8(field).map(str::trim).map_err(|_| wrong())?;
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let are_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if text.is_empty() || text == "." || !are_digits(whole) || !are_digits(part) {
+        // With an exponent, or nothing of the kind.
+        let seconds: f64 = number("time", field)?;
+        return if (0.0..1e10).contains(&seconds) {
+            Ok((seconds * 1e9).round() as u64)
+        } else {
+            Err(wrong())
+        };
     }
-    // Whole seconds are converted exactly: a time since 1970 has so many digits that its fraction would lose
-    // some.
-    Ok(seconds.trunc() as u64 * 1_000_000_000 + (seconds.fract() * 1e9).round() as u64)
+    let whole: u64 = if whole.is_empty() { 0 } else { whole.parse().map_err(|_| wrong())? };
+    if whole >= SECONDS_MAX {
+        return Err(wrong());
+    }
+    let digit = |at: usize| part.as_bytes().get(at).map_or(0, |digit| u64::from(digit - b'0'));
+    let ns = (0..9).fold(0, |ns, at| 10 * ns + digit(at));
+    Ok(whole * 1_000_000_000 + ns + u64::from(digit(9) >= 5))
 }
 
 /// The beginning of a field, for messages; or the length of a field that is not text.
-fn shortened(field: &[u8]) -> String {
+pub(crate) fn shortened(field: &[u8]) -> String {
     let begin = &field[..field.len().min(40)];
     let text = String::from_utf8_lossy(begin).into_owned();
     let is_cut_char = |at: usize| at + 4 > begin.len() && field.len() > begin.len();
@@ -338,7 +450,9 @@ fn of_cache(word: &[u8], bytes: impl FnOnce() -> Result<u32, String>) -> Result<
     }
 }
 
-/// The first line of a file, without its end.
-fn first_line(head: &[u8]) -> &[u8] {
-    head.split(|byte| *byte == b'\n').next().unwrap_or_default().trim_ascii()
+/// A name of a heading, as it is compared: without quotes and in small letters.
+fn of_heading(name: &[u8]) -> Vec<u8> {
+    let name = name.trim_ascii();
+    let unquoted = name.strip_prefix(b"\"").and_then(|name| name.strip_suffix(b"\""));
+    unquoted.unwrap_or(name).trim_ascii().to_ascii_lowercase()
 }

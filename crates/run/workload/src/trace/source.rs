@@ -1,23 +1,26 @@
 //! The source of a trace: a file, compressed or not, read by line or by byte, with the position for messages.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::MultiGzDecoder;
-use ruzstd::decoding::StreamingDecoder;
-
 use kvdrive_text::output::shown;
 
+use super::bytes::{Ahead, decompressed};
+
 /// Longest line, bytes: a longer one would fill the machine's memory.
-const LINE_MAX_BYTES: u64 = 16 << 20;
+pub(super) const LINE_MAX_BYTES: u64 = 16 << 20;
+const ENDS_WITHIN: &str = "the file ends in the middle of it";
+/// The byte order mark of UTF-8.
+pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A file of a trace.
 pub(crate) struct Source {
     name: String,
-    input: BufReader<Box<dyn Read + Send>>,
+    input: Ahead<Box<dyn Read + Send>>,
     /// The line that was read last, without its end.
     line: Vec<u8>,
     /// Number of the line, or of the record in binary formats, from 1 on.
@@ -28,6 +31,7 @@ pub(crate) struct Source {
     file_bytes: Option<u64>,
     /// Position of the first key that was too long.
     pub(crate) first_long_key: Option<String>,
+    skipped: BTreeMap<&'static str, u64>,
 }
 
 /// Counts the bytes that are read from a file.
@@ -38,39 +42,6 @@ impl<R: Read> Read for Counted<R> {
         let bytes = self.0.read(buffer)?;
         self.1.fetch_add(bytes as u64, Ordering::Relaxed);
         Ok(bytes)
-    }
-}
-
-/// Frames of zstd, one after the other.
-struct Zstd(Frame);
-
-enum Frame {
-    Open(Box<StreamingDecoder<BufReader<Counted<File>>, ruzstd::decoding::FrameDecoder>>),
-    Between(BufReader<Counted<File>>),
-    Ended,
-}
-
-impl Read for Zstd {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match std::mem::replace(&mut self.0, Frame::Ended) {
-                Frame::Ended => return Ok(0),
-                Frame::Open(mut decoder) => match decoder.read(buffer)? {
-                    0 if !buffer.is_empty() => self.0 = Frame::Between(decoder.into_inner()),
-                    bytes => {
-                        self.0 = Frame::Open(decoder);
-                        return Ok(bytes);
-                    }
-                },
-                Frame::Between(mut file) => {
-                    if file.fill_buf()?.is_empty() {
-                        return Ok(0);
-                    }
-                    let decoder = StreamingDecoder::new(file).map_err(io::Error::other)?;
-                    self.0 = Frame::Open(Box::new(decoder));
-                }
-            }
-        }
     }
 }
 
@@ -89,36 +60,37 @@ impl Source {
         }
         let file_bytes = known.is_file().then_some(known.len());
         let read_bytes = Arc::new(AtomicU64::new(0));
-        let mut file = BufReader::with_capacity(1 << 16, Counted(file, read_bytes.clone()));
-        let head = file.fill_buf().map_err(wrong)?;
-        let input: Box<dyn Read + Send> = match head {
-            [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(file)),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(Zstd(Frame::Between(file))),
-            _ => Box::new(file),
-        };
-        let input = BufReader::with_capacity(1 << 16, input);
-        let (line, unit) = (Vec::new(), "line");
-        Ok(Source { name, input, line, number: 0, unit, read_bytes, file_bytes, first_long_key: None })
+        let input = decompressed(Counted(file, read_bytes.clone())).map_err(wrong)?;
+        Ok(Source::new(name, input, read_bytes, file_bytes))
     }
 
-    /// A file that is part of the program, compressed by gzip.
+    /// A file that is part of the program, compressed.
     ///
     /// # Errors
     /// None: the form is that of [`Source::open`].
     pub(crate) fn of_bytes(name: &str, bytes: &'static [u8]) -> Result<Source, String> {
         let read_bytes = Arc::new(AtomicU64::new(0));
-        let file = BufReader::with_capacity(1 << 16, Counted(bytes, read_bytes.clone()));
-        let input: Box<dyn Read + Send> = Box::new(MultiGzDecoder::new(file));
-        Ok(Source {
-            name: name.to_owned(),
-            input: BufReader::with_capacity(1 << 16, input),
+        let input = decompressed(Counted(bytes, read_bytes.clone())).map_err(|error| error.to_string())?;
+        Ok(Source::new(name.to_owned(), input, read_bytes, Some(bytes.len() as u64)))
+    }
+
+    fn new(
+        name: String,
+        input: Box<dyn Read + Send>,
+        read_bytes: Arc<AtomicU64>,
+        file_bytes: Option<u64>,
+    ) -> Source {
+        Source {
+            name,
+            input: Ahead::new(input),
             line: Vec::new(),
             number: 0,
             unit: "line",
             read_bytes,
-            file_bytes: Some(bytes.len() as u64),
+            file_bytes,
             first_long_key: None,
-        })
+            skipped: BTreeMap::new(),
+        }
     }
 
     /// Its name, for messages.
@@ -126,11 +98,34 @@ impl Source {
         &self.name
     }
 
-    /// The first bytes of the source, up to `bytes`; they stay to be read.
-    pub(crate) fn head(&mut self, bytes: usize) -> Result<&[u8], String> {
+    /// The bytes before the first line, at least `bytes` of them unless the file has fewer; and whether these are all.
+    /// They stay to be read.
+    ///
+    /// # Errors
+    /// The file cannot be read from its beginning.
+    pub(crate) fn head(&mut self, bytes: usize) -> Result<(&[u8], bool), String> {
         let name = &self.name;
-        let head = self.input.fill_buf().map_err(|error| format!("{name}: {error}"))?;
-        Ok(&head[..head.len().min(bytes)])
+        if self.input.peek(1).0.is_empty() {
+            self.input.fill_buf().map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(self.input.peek(bytes))
+    }
+
+    /// Skips the byte order mark that some editors put before a text; it is no part of it.
+    pub(crate) fn skip_mark(&mut self) {
+        if self.input.peek(MARK.len()).0.starts_with(MARK) {
+            self.input.consume(MARK.len());
+        }
+    }
+
+    /// Counts something that the trace has and a drive of pairs does not; the report says how many.
+    pub(crate) fn skip(&mut self, what: &'static str) {
+        *self.skipped.entry(what).or_default() += 1;
+    }
+
+    /// What was skipped, by name.
+    pub(crate) fn skipped(&self) -> &BTreeMap<&'static str, u64> {
+        &self.skipped
     }
 
     /// Fraction of the file that was read, from 0 to 1; `None` for a pipe.
@@ -146,6 +141,17 @@ impl Source {
     /// The next line that is neither empty nor a comment (`#`), without its end; `None` at the end. The
     /// caller gets the buffer itself: [`Source::give_back`] returns it for reuse.
     pub(crate) fn line(&mut self) -> Result<Option<Vec<u8>>, String> {
+        self.line_unless(|line| line.starts_with(b"#"))
+    }
+
+    /// The next line that is neither empty nor one that `is_comment`, as [`Source::line`].
+    pub(crate) fn line_unless(
+        &mut self,
+        is_comment: impl Fn(&[u8]) -> bool,
+    ) -> Result<Option<Vec<u8>>, String> {
+        if self.number == 0 {
+            self.skip_mark();
+        }
         loop {
             let mut line = std::mem::take(&mut self.line);
             line.clear();
@@ -160,7 +166,7 @@ impl Source {
             while line.last().is_some_and(|last| matches!(last, b'\n' | b'\r')) {
                 line.pop();
             }
-            if line.trim_ascii().is_empty() || line.starts_with(b"#") {
+            if line.trim_ascii().is_empty() || is_comment(&line) {
                 self.line = line;
                 continue;
             }
@@ -171,11 +177,6 @@ impl Source {
     /// Takes the buffer of a line back, for reuse.
     pub(crate) fn give_back(&mut self, line: Vec<u8>) {
         self.line = line;
-    }
-
-    /// Was the last line the first one of the file?
-    pub(crate) fn is_first(&self) -> bool {
-        self.number == 1
     }
 
     /// Notes that a new record of a binary format begins.
@@ -192,7 +193,7 @@ impl Source {
         while done < out.len() {
             match self.input.read(&mut out[done..]).map_err(|error| error.to_string())? {
                 0 if done == 0 => return Ok(false),
-                0 => return Err("the file ends in the middle of it".to_owned()),
+                0 => return Err(ENDS_WITHIN.to_owned()),
                 bytes => done += bytes,
             }
         }
@@ -208,7 +209,7 @@ impl Source {
         let mut out = Vec::new();
         (&mut self.input).take(bytes).read_to_end(&mut out).map_err(|error| error.to_string())?;
         if (out.len() as u64) < bytes {
-            return Err("the file ends in the middle of it".to_owned());
+            return Err(ENDS_WITHIN.to_owned());
         }
         Ok(out)
     }

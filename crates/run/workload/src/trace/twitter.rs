@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use super::source::Source;
-use super::{Entry, Format, first_line, number, of_cache, seconds, shortened};
+use super::{Entry, Format, Head, number, of_cache, seconds, shortened};
 
 /// Fields after the key.
 const AFTER_KEY: usize = 5;
@@ -30,9 +30,11 @@ fn fields(line: &[u8]) -> Option<Fields<'_>> {
     Some(Fields { time, key: from_end.next()?, after_key })
 }
 
-pub(super) fn is_it(head: &[u8]) -> bool {
-    fields(first_line(head)).is_some_and(|Fields { time, after_key: [.., operation, ttl], .. }| {
-        seconds(time).is_ok() && of_cache(operation, || Ok(0)).is_ok() && number::<f64>("", ttl).is_ok()
+pub(super) fn is_it(head: Head<'_>) -> Option<bool> {
+    head.first_line(|line| {
+        fields(line).is_some_and(|Fields { time, after_key: [.., operation, ttl], .. }| {
+            seconds(time).is_ok() && of_cache(operation, || Ok(0)).is_ok() && number::<f64>("", ttl).is_ok()
+        })
     })
 }
 
