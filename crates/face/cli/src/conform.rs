@@ -5,6 +5,7 @@ use clap::Args;
 use kvdrive_auth::Secret;
 use kvdrive_conform::clauses::clauses;
 use kvdrive_conform::in_process::InProcess;
+use kvdrive_conform::node::Node;
 use kvdrive_conform::report::Verdict;
 use kvdrive_conform::target::{Lost, Target};
 use kvdrive_conform::tcp::Tcp;
@@ -39,12 +40,14 @@ Exit status: 0 no clause failed; 1 a clause failed; 2 the target cannot be reach
   kvdrive conform                                        a drive of this program, default profile
   kvdrive conform --engine plus --destructive            another one, also Format and a full namespace
   kvdrive conform tcp://10.0.0.7:4420                    the namespace of pairs at that address
+  sudo kvdrive conform /dev/ng0n1                        the one behind a device of Linux
   kvdrive conform tcp://10.0.0.7 --only list,key-17-store --json result.json";
 
 /// Options of `conform`.
 #[derive(Args)]
 pub struct Conform {
-    /// tcp://HOST:PORT, a namespace of pairs on a network; without it: a drive of this program, in this process
+    /// tcp://HOST:PORT, a namespace of pairs on a network; /dev/ngXnY, one behind a device of Linux; without it: a drive of
+    /// this program, in this process
     target: Option<String>,
     /// Name of the subsystem [default: the only one that discovery reports]
     #[arg(long, requires = "target")]
@@ -125,7 +128,10 @@ impl Conform {
         let host_nqn = self.host_nqn.clone().unwrap_or(of_any.host_nqn.clone());
         let options = Options { host_nqn, authentication: own.map(Authentication::from), ..of_any };
         let remote = Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options };
-        let reached = Tcp::connect(remote).map(|target| Box::new(target) as Box<dyn Target>);
+        let reached = match remote.is_node() {
+            true => Node::open(remote).map(|target| Box::new(target) as Box<dyn Target>),
+            false => Tcp::connect(remote).map(|target| Box::new(target) as Box<dyn Target>),
+        };
         Ok(reached.map_err(|lost| (text.clone(), lost)))
     }
 }

@@ -497,6 +497,22 @@ pub fn namespace_descriptors(csi: u8, nguid: [u8; 16], uuid: [u8; 16]) -> [u8; I
     data
 }
 
+/// The identifier of type `kind` ([`nidt`]) in namespace identification descriptors from outside; `None`: there is none.
+#[must_use]
+pub fn namespace_descriptor(data: &[u8], kind: u8) -> Option<&[u8]> {
+    let mut rest = data;
+    while let [nidt, bytes, _, _, after @ ..] = rest
+        && *bytes > 0
+    {
+        let (id, behind) = after.split_at_checked(usize::from(*bytes))?;
+        if *nidt == kind {
+            return Some(id);
+        }
+        rest = behind;
+    }
+    None
+}
+
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<KvFormat>() == 16);

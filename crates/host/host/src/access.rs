@@ -24,7 +24,7 @@ pub struct Remote {
 
 impl Remote {
     /// Is it a device of this machine?
-    pub(crate) fn is_node(&self) -> bool {
+    pub fn is_node(&self) -> bool {
         self.address.starts_with('/')
     }
 
@@ -43,6 +43,9 @@ pub enum ReachError {
     /// The subsystem or namespace of this name did not answer, or answered with an error.
     #[error("{0}")]
     Of(String, #[source] Error),
+    /// The device cannot be used: it is not there, is none of a namespace, or may not be used; and what helps.
+    #[error("{0}")]
+    Device(String),
     /// There is nothing of pairs.
     #[error("{0}")]
     NoPairs(String),

@@ -6,6 +6,7 @@
 //! | [`driver`] | application threads: futures, threads that wait, pipelines, over any transport |
 //! | [`threaded`] | the transport to a drive of this program, on a thread of its own |
 //! | [`tcp`] | the transport of a network: NVMe/TCP, to any drive that speaks it |
+//! | [`node`] | the transport of a device of Linux, `/dev/ngXnY`, to any drive behind one |
 //! | [`mod@reach`] | drives that are not in this program, by their address: a network's, or a device of Linux |
 //! | [`saker`] | SAKER in front of any driver |
 //! | [`spread`] | several drives that share the keys |
@@ -25,7 +26,7 @@ pub mod driver;
 mod error;
 pub mod hostkv;
 pub mod modelled;
-mod node;
+pub mod node;
 mod pipelined;
 pub mod reach;
 pub mod saker;

@@ -4,6 +4,8 @@
 //! An ioctl returns when its command has completed, so each slot has a thread that carries out commands, and a
 //! caller never waits in one. A value travels with its command, as one Store; commands that carry bytes of a
 //! value where a kernel writes the data pointer cannot be sent here.
+//!
+//! [`open`] and [`Device`] are for programs that send commands of their own, one after the other.
 
 #![expect(
     unsafe_code,
@@ -21,8 +23,8 @@ use std::thread;
 use kvdrive_content::Piece;
 use kvdrive_link::{BadAddress, HostMemory};
 use kvdrive_nvme::fabrics::nqn;
-use kvdrive_nvme::identify::{self, CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
-use kvdrive_nvme::opcode::{Direction, admin, direction};
+use kvdrive_nvme::identify::{self, CSI_KV, CSI_NVM, IDENTIFY_BYTES, KvNamespace, cns, nidt};
+use kvdrive_nvme::opcode::{self, Direction, admin, direction};
 use kvdrive_nvme::{Cqe, Sqe, Status};
 use kvdrive_sim::wall::lock;
 use zerocopy::native_endian::{U32, U64};
@@ -40,6 +42,8 @@ const ID: u64 = 0x4E40;
 /// `NVME_IOCTL_ADMIN64_CMD` and `NVME_IOCTL_IO64_CMD`: a [`Passthrough`].
 const ADMIN: u64 = 0xC050_4E47;
 const IO: u64 = 0xC050_4E48;
+/// FUSE: bits 1:0 of a command's second byte. A kernel refuses a command that has one.
+const FUSED: u8 = 0b11;
 /// Commands at once on one device: each has a thread.
 const QUEUES: u16 = 64;
 const ENTRIES: u16 = 1024;
@@ -70,9 +74,13 @@ struct Passthrough {
 const _: () = assert!(size_of::<Passthrough>() == 80);
 
 /// Which data a command has.
-enum Data<'a> {
+#[derive(Debug)]
+pub enum Data<'a> {
+    /// None.
     None,
+    /// The data go to the controller.
     Out(&'a [u8]),
+    /// The controller's data come here; bytes that do not come stay, or are zeros.
     In(&'a mut [u8]),
 }
 
@@ -81,15 +89,23 @@ enum Data<'a> {
 /// # Errors
 /// The command has no status: the kernel refused it, or ended it before it completed.
 fn carry_out(device: &File, request: u64, sqe: &Sqe, data: Data<'_>) -> io::Result<Cqe> {
+    // A kernel looks at bit 0 alone, and for a command of Fabrics at its type.
+    let writes_memory = sqe.opcode & 1 == 0;
     let (address, bytes) = match data {
         Data::None => (0, 0),
-        Data::Out(bytes) => (bytes.as_ptr() as u64, bytes.len()),
-        Data::In(bytes) => (bytes.as_mut_ptr() as u64, bytes.len()),
+        Data::Out(bytes) if !writes_memory && sqe.opcode != opcode::FABRICS => {
+            (bytes.as_ptr() as u64, bytes.len())
+        }
+        Data::In(bytes) if writes_memory => (bytes.as_mut_ptr() as u64, bytes.len()),
+        Data::Out(_) | Data::In(_) => {
+            let wrong = format!("the data of command {:02X}h go the other way by its opcode", sqe.opcode);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, wrong));
+        }
     };
     let native = |field: zerocopy::little_endian::U32| U32::new(field.get());
     let mut command = Passthrough {
         opcode: sqe.opcode,
-        flags: 0,
+        flags: sqe.flags & FUSED,
         reserved: [0; 2],
         nsid: native(sqe.nsid),
         cdw2: native(sqe.cdw2),
@@ -104,11 +120,17 @@ fn carry_out(device: &File, request: u64, sqe: &Sqe, data: Data<'_>) -> io::Resu
         result: U64::new(0),
     };
     // SAFETY: both requests take a pointer to these 80 bytes, which outlive the call. The device reads or writes at
-    // most the `data_bytes` bytes at `address`: bit 0 of the opcode says which, and `data` is borrowed mutably
-    // where the device writes (the callers match it with the opcode's direction).
+    // most the `data_bytes` bytes at `address`, and which of both was compared with the borrow above.
     let status = unsafe { libc::ioctl(device.as_raw_fd(), request as _, &raw mut command) };
     if status < 0 {
-        return Err(io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        return Err(match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                let line = format!("the kernel sends command {:02X}h for root only ({error})", sqe.opcode);
+                io::Error::new(error.kind(), line)
+            }
+            _ => error,
+        });
     }
     // Status field without the phase bit, of which bits 10:0 are type and code.
     let (status, result) = (Status::new((status >> 8) as u8, status as u8), command.result.get());
@@ -129,9 +151,8 @@ struct Jobs {
 }
 
 /// What the threads of a node share.
-struct Device {
-    file: File,
-    nsid: u32,
+struct Shared {
+    device: Device,
     jobs: Mutex<Jobs>,
     posted: Condvar,
     /// The data of each slot's last completion.
@@ -139,9 +160,9 @@ struct Device {
 }
 
 /// A device whose commands have the numbers of slots.
-struct Node(Arc<Device>);
+struct Node(Arc<Shared>);
 
-impl Device {
+impl Shared {
     fn post(&self, job: Job) {
         lock(&self.jobs).waiting.push_back(job);
         self.posted.notify_one();
@@ -162,7 +183,7 @@ impl Device {
     /// Carries commands out, one at a time.
     fn work(&self, board: &Board) {
         while let Some(Job { mut sqe, value, room }) = self.next() {
-            sqe.nsid.set(self.nsid);
+            sqe.nsid.set(self.device.nsid);
             let slot = usize::from(sqe.cid.get());
             let mut answer = std::mem::take(&mut lock(&self.answers)[slot]);
             answer.resize(room as usize, 0);
@@ -171,7 +192,7 @@ impl Device {
                 _ if room > 0 => Data::In(&mut answer),
                 _ => Data::None,
             };
-            let completed = carry_out(&self.file, IO, &sqe, data);
+            let completed = self.device.io(&sqe, data);
             lock(&self.answers)[slot] = answer;
             match completed {
                 Ok(cqe) => board.complete(self, &[cqe]),
@@ -211,7 +232,7 @@ impl AnswerData for Came<'_> {
     }
 }
 
-impl Remainder for Device {
+impl Remainder for Shared {
     fn put(&self, sqe: Sqe) {
         self.post(Job { sqe, value: Vec::new(), room: 0 });
     }
@@ -261,50 +282,145 @@ impl Drop for Node {
     }
 }
 
-/// A device of this machine.
-struct NodeAccess {
+/// A character device of a namespace, for commands of any kind.
+#[derive(Debug)]
+pub struct Device {
     file: File,
+    path: String,
     nsid: u32,
 }
 
-/// The drive behind a device.
+/// A device whose namespace has pairs.
+pub struct Opened {
+    /// The device.
+    pub device: Device,
+    /// Name of its subsystem.
+    pub nqn: String,
+    /// Identify data of its controller.
+    pub identity: identify::Controller,
+    /// The namespace's Identify data.
+    pub namespace: KvNamespace,
+}
+
+/// Opens the device at the path of `remote`.
 ///
 /// # Errors
 /// A line without the path: no such device, no right to use it, or no namespace of pairs.
-pub(crate) fn find(remote: &Remote) -> Result<Found, ReachError> {
-    let file = File::options().read(true).write(true).open(&remote.address)?;
-    // SAFETY: this request takes no argument.
-    let nsid = unsafe { libc::ioctl(file.as_raw_fd(), ID as _) };
-    let Ok(nsid) = u32::try_from(nsid) else {
-        let error = Error::from(io::Error::last_os_error());
-        return Err(ReachError::Of("it is no device of an NVMe namespace (/dev/ngXnY)".into(), error));
-    };
+pub fn open(remote: &Remote) -> Result<Opened, ReachError> {
+    let device = Device::open(&remote.address)?;
+    let nsid = device.nsid;
     if let Some(wanted) = remote.nsid.filter(|wanted| *wanted != nsid) {
         return Err(ReachError::NoPairs(format!("it is namespace {nsid}, not {wanted}")));
     }
-    let mut access = NodeAccess { file, nsid };
-    let identity = access.identify(cns::CONTROLLER, 0, 0)?;
+    let of = |error: io::Error| unusable(&error, &remote.address);
+    let (status, identity) = device.identify(cns::CONTROLLER, 0, 0).map_err(of)?;
+    let failed = |status: Status| ReachError::Of("Identify".into(), status.into());
+    let identity = identity.ok_or_else(|| failed(status))?;
     let identity = identify::Controller::read_from_bytes(&identity).expect("Identify data has its size");
-    let of = |error| ReachError::Of(format!("namespace {nsid} has no pairs (command set 1)"), error);
-    let namespace = access.identify_namespace().map_err(of)?;
-    if namespace.format().value_max_bytes.get() == 0 {
-        return Err(ReachError::NoPairs(format!("namespace {nsid}: it has no format of pairs")));
-    }
-    let (nqn, transfer_max_bytes) = (
-        nqn(&identity.subsystem_nqn).unwrap_or_default().to_owned(),
-        transfer_max_bytes(Path::new(&remote.address)).unwrap_or(u32::MAX),
-    );
-    Ok(Found { access: Box::new(access), nqn, identity, nsid, namespace, transfer_max_bytes })
+    let (status, namespace) = device.identify(cns::CSI_NAMESPACE, CSI_KV, nsid).map_err(of)?;
+    let namespace = namespace.map(|data| KvNamespace::read_from_bytes(&data).expect("it has its size"));
+    let has_pairs = |namespace: &KvNamespace| namespace.format().value_max_bytes.get() > 0;
+    let namespace = namespace.filter(has_pairs).ok_or_else(|| {
+        let descriptors = device.identify(cns::NAMESPACE_DESCRIPTORS, 0, nsid);
+        let descriptors = descriptors.ok().and_then(|(_, data)| data).unwrap_or_default();
+        ReachError::NoPairs(no_pairs(nsid, status, &descriptors))
+    })?;
+    let nqn = nqn(&identity.subsystem_nqn).unwrap_or_default().to_owned();
+    Ok(Opened { device, nqn, identity, namespace })
 }
 
-impl NodeAccess {
-    fn identify(&self, structure: u8, csi: u8, nsid: u32) -> Result<Vec<u8>, Error> {
+/// The drive behind a device; its errors are those of [`open`].
+pub(crate) fn find(remote: &Remote) -> Result<Found, ReachError> {
+    let Opened { device, nqn, identity, namespace } = open(remote)?;
+    let (nsid, transfer_max_bytes) = (device.nsid, device.transfer_max_bytes().unwrap_or(u32::MAX));
+    Ok(Found { access: Box::new(device), nqn, identity, nsid, namespace, transfer_max_bytes })
+}
+
+/// Why a device cannot be used, and what helps.
+fn unusable(error: &io::Error, path: &str) -> ReachError {
+    match error.kind() {
+        io::ErrorKind::NotFound => ReachError::Device(
+            "no such device; `ls /dev/ng*` shows those of this machine, `kvdrive ng` makes one for a program"
+                .into(),
+        ),
+        io::ErrorKind::PermissionDenied => ReachError::Device(format!(
+            "{error}; be root (sudo), or let root allow it: setfacl -m u:USER:rw {path}"
+        )),
+        io::ErrorKind::IsADirectory => ReachError::Device(NO_DEVICE.into()),
+        kind => ReachError::Failed(Error::Io { kind, what: error.to_string() }),
+    }
+}
+
+/// Why namespace `nsid` cannot be used, whose Identify as one of pairs was answered with `status`, by its identification
+/// descriptors if there are any.
+fn no_pairs(nsid: u32, status: Status, descriptors: &[u8]) -> String {
+    const NEEDED: &str = "one of pairs (command set 1) is needed";
+    match identify::namespace_descriptor(descriptors, nidt::CSI) {
+        Some([CSI_NVM]) => format!("namespace {nsid} has blocks; {NEEDED}"),
+        Some([csi]) if *csi != CSI_KV => format!("namespace {nsid} is of command set {csi}; {NEEDED}"),
+        _ if status.is_success() => format!("namespace {nsid}: it has no format of pairs"),
+        _ => format!("namespace {nsid} has no pairs (command set 1): {status}"),
+    }
+}
+
+const NO_DEVICE: &str = "it is no device of an NVMe namespace; those are /dev/ngXnY";
+
+impl Device {
+    fn open(path: &str) -> Result<Device, ReachError> {
+        let opened = File::options().read(true).write(true).open(path);
+        let file = opened.map_err(|error| unusable(&error, path))?;
+        // SAFETY: this request takes no argument.
+        let nsid = unsafe { libc::ioctl(file.as_raw_fd(), ID as _) };
+        let nsid = u32::try_from(nsid).map_err(|_| ReachError::Device(NO_DEVICE.into()))?;
+        Ok(Device { file, path: path.to_owned(), nsid })
+    }
+
+    /// Another descriptor of the same device.
+    fn again(&self) -> io::Result<Device> {
+        Ok(Device { file: self.file.try_clone()?, path: self.path.clone(), nsid: self.nsid })
+    }
+
+    /// Its path.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Identifier of its namespace.
+    pub fn nsid(&self) -> u32 {
+        self.nsid
+    }
+
+    /// Has the controller carry out an admin command, which this thread waits for.
+    ///
+    /// # Errors
+    /// The command has no completion. The kernel ended it, as it took too long or the controller was reset
+    /// ([`io::ErrorKind::Interrupted`]), or did not send it: to another namespace or with too many bytes
+    /// ([`io::ErrorKind::InvalidInput`]), or without the right ([`io::ErrorKind::PermissionDenied`]).
+    pub fn admin(&self, sqe: &Sqe, data: Data<'_>) -> io::Result<Cqe> {
+        carry_out(&self.file, ADMIN, sqe, data)
+    }
+
+    /// The same for a command of an I/O queue.
+    ///
+    /// # Errors
+    /// As [`Device::admin`].
+    pub fn io(&self, sqe: &Sqe, data: Data<'_>) -> io::Result<Cqe> {
+        carry_out(&self.file, IO, sqe, data)
+    }
+
+    /// Status, and data if it is success.
+    fn identify(&self, structure: u8, csi: u8, nsid: u32) -> io::Result<(Status, Option<Vec<u8>>)> {
         let mut sqe = Sqe::new(admin::IDENTIFY, 0, nsid);
         sqe.cdw10.set(u32::from(structure));
         sqe.cdw11.set(u32::from(csi) << 24);
         let mut data = vec![0; IDENTIFY_BYTES];
-        let status = carry_out(&self.file, ADMIN, &sqe, Data::In(&mut data))?.status();
-        if status.is_success() { Ok(data) } else { Err(status.into()) }
+        let status = self.admin(&sqe, Data::In(&mut data))?.status();
+        Ok((status, status.is_success().then_some(data)))
+    }
+
+    /// Most bytes that the kernel moves for one command, if it says so.
+    pub fn transfer_max_bytes(&self) -> Option<u32> {
+        transfer_max_bytes(Path::new(&self.path))
     }
 }
 
@@ -316,10 +432,10 @@ fn transfer_max_bytes(device: &Path) -> Option<u32> {
     Some(kib.saturating_mul(1024)).filter(|bytes| *bytes > 0)
 }
 
-impl Access for NodeAccess {
+impl Access for Device {
     fn identify_namespace(&mut self) -> Result<KvNamespace, Error> {
-        let data = self.identify(cns::CSI_NAMESPACE, CSI_KV, self.nsid)?;
-        Ok(KvNamespace::read_from_bytes(&data).expect("Identify data has its size"))
+        let (status, data) = self.identify(cns::CSI_NAMESPACE, CSI_KV, self.nsid)?;
+        Ok(KvNamespace::read_from_bytes(&data.ok_or(status)?).expect("Identify data has its size"))
     }
 
     /// Queues are the kernel's: as many drivers may be made as threads seem sensible.
@@ -334,12 +450,11 @@ impl Access for NodeAccess {
     fn driver(&mut self, _: u16, _: u16, depth: u32, limits: &AccessLimits) -> Result<Driver, Error> {
         let (jobs, posted) = (Mutex::default(), Condvar::new());
         let answers = Mutex::new(vec![Vec::new(); depth as usize]);
-        let device =
-            Arc::new(Device { file: self.file.try_clone()?, nsid: self.nsid, jobs, posted, answers });
-        let (node, board) = (Node(device.clone()), Board::new(depth, Default::default()));
+        let shared = Arc::new(Shared { device: self.again()?, jobs, posted, answers });
+        let (node, board) = (Node(shared.clone()), Board::new(depth, Default::default()));
         for _ in 0..depth {
-            let (device, board) = (device.clone(), board.clone());
-            thread::Builder::new().name("kvdrive node".into()).spawn(move || device.work(&board))?;
+            let (shared, board) = (shared.clone(), board.clone());
+            thread::Builder::new().name("kvdrive node".into()).spawn(move || shared.work(&board))?;
         }
         // A longer value than the kernel moves would be refused as an invalid argument.
         let max_value_bytes = limits.max_value_bytes.min(limits.transfer_max_bytes);
@@ -350,5 +465,48 @@ impl Access for NodeAccess {
             at_once_bytes: AT_ONCE_BYTES,
         };
         Ok(Driver::new(Port::new(Box::new(node), board), limits, None))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_nvme::identify::namespace_descriptors;
+
+    use super::*;
+
+    #[test]
+    fn a_namespace_without_pairs_is_told_by_its_command_set() {
+        let of = |csi| no_pairs(2, Status::INVALID_NAMESPACE, &namespace_descriptors(csi, [0; 16], [0; 16]));
+        assert_eq!(of(CSI_NVM), "namespace 2 has blocks; one of pairs (command set 1) is needed");
+        assert_eq!(of(2), "namespace 2 is of command set 2; one of pairs (command set 1) is needed");
+        assert!(of(CSI_KV).starts_with("namespace 2 has no pairs (command set 1): "));
+        assert_eq!(no_pairs(2, Status::SUCCESS, &[]), "namespace 2: it has no format of pairs");
+    }
+
+    #[test]
+    fn what_cannot_be_used_says_what_helps() {
+        let of = |kind| unusable(&io::Error::from(kind), "/dev/ng0n1").line();
+        assert!(of(io::ErrorKind::NotFound).contains("`ls /dev/ng*`"));
+        let right = of(io::ErrorKind::PermissionDenied);
+        assert!(right.contains("be root (sudo)") && right.ends_with("/dev/ng0n1"), "{right}");
+    }
+
+    /// A borrow that the device must not write to never reaches it, whatever the opcode says.
+    #[test]
+    fn data_go_the_way_of_the_opcode_or_not_at_all() {
+        let file = File::open("/dev/null").unwrap();
+        let of = |opcode, data: Data<'_>| carry_out(&file, IO, &Sqe::new(opcode, 0, 1), data).unwrap_err();
+        for (opcode, data) in [
+            (opcode::RETRIEVE, Data::Out(b"value")),
+            (opcode::STORE, Data::In(&mut [0; 8])),
+            (opcode::FABRICS, Data::Out(b"value")),
+        ] {
+            let error = of(opcode, data);
+            assert!(error.to_string().contains("go the other way"), "{error}");
+        }
+        // The others get as far as the device, which is none.
+        for (opcode, data) in [(opcode::STORE, Data::Out(b"value")), (opcode::EXIST, Data::None)] {
+            assert_eq!(of(opcode, data).raw_os_error(), Some(libc::ENOTTY));
+        }
     }
 }

@@ -9,7 +9,7 @@ use kvdrive_nvme::{Key, Sqe, Status, feature};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
-use crate::target::{Answer, Data, Lost, Target};
+use crate::target::{Answer, Data, Lost, NoAnswer, Target};
 
 /// Most bytes of data that the report of an exchange shows.
 pub const SHOWN_BYTES: usize = 64;
@@ -32,6 +32,15 @@ pub enum Why {
 impl From<Lost> for Why {
     fn from(lost: Lost) -> Why {
         Why::Lost(lost)
+    }
+}
+
+impl From<NoAnswer> for Why {
+    fn from(why: NoAnswer) -> Why {
+        match why {
+            NoAnswer::Lost(lost) => Why::Lost(lost),
+            NoAnswer::NotSent(reason) => Why::NotOffered(reason),
+        }
     }
 }
 
@@ -96,6 +105,7 @@ impl Facts {
             0 => u64::MAX,
             log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u64::MAX),
         };
+        let transfer_max_bytes = target.transfer_max_bytes().min(transfer_max_bytes);
         Ok(Facts { name: target.name(), controller, namespace, transfer_max_bytes })
     }
 
@@ -128,8 +138,12 @@ impl Keys {
     pub fn remove_all(&mut self, target: &mut dyn Target) -> Result<(), Lost> {
         for key in std::mem::take(&mut self.own) {
             let sqe = entry(opcode::DELETE, target.nsid(), &key, 0, 0);
-            let status = target.io(sqe, Data::None)?.status;
-            if !status.is_success() && status != Status::KEY_NOT_FOUND {
+            let is_gone = match target.io(sqe, Data::None) {
+                Ok(answer) => answer.status.is_success() || answer.status == Status::KEY_NOT_FOUND,
+                Err(NoAnswer::NotSent(_)) => false,
+                Err(NoAnswer::Lost(lost)) => return Err(lost),
+            };
+            if !is_gone {
                 self.left.push(key);
             }
         }
@@ -202,7 +216,7 @@ impl<'a> Ask<'a> {
         result
     }
 
-    fn keep(&mut self, is_admin: bool, sqe: &Sqe, data: Data<'_>, answer: &Result<Answer, Lost>) {
+    fn keep(&mut self, is_admin: bool, sqe: &Sqe, data: Data<'_>, answer: &Result<Answer, NoAnswer>) {
         let front = |bytes: &[u8]| bytes[..bytes.len().min(SHOWN_BYTES)].to_vec();
         let sent = if let Data::Out(bytes) = data { front(bytes) } else { Vec::new() };
         let (status, dw0, received) = match answer {

@@ -13,7 +13,7 @@ use kvdrive_nvme::{Cqe, SglDescriptor, Sqe};
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, lock};
 
-use crate::target::{Answer, Data, Lost, Target, UNTOUCHED};
+use crate::target::{Answer, Data, Lost, NoAnswer, Target, UNTOUCHED};
 
 /// Entries of an I/O queue: one command is under way at a time.
 const ENTRIES: u32 = 16;
@@ -159,12 +159,12 @@ impl Target for InProcess {
         NSID
     }
 
-    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
-        lock(&self.admin).execute(&self.link, sqe, data)
+    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
+        Ok(lock(&self.admin).execute(&self.link, sqe, data)?)
     }
 
-    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
-        self.io.execute(&self.link, sqe, data)
+    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
+        Ok(self.io.execute(&self.link, sqe, data)?)
     }
 
     /// A host of its own has no controller to end; its queue begins anew.

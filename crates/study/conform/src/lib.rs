@@ -3,13 +3,13 @@
 //!
 //! ```text
 //!   Target ◄── Ask ◄── a clause ◄── clauses()        check() runs every row, in order
-//!   tcp | in_process | a node       its function     ─► Report: a verdict each, with the bytes that were exchanged
+//!   tcp | node | in_process         its function     ─► Report: a verdict each, with the bytes that were exchanged
 //! ```
 //!
 //! | module | what |
 //! |---|---|
 //! | [`target`] | the boundary: send this entry with these data, get the completion and the bytes |
-//! | [`tcp`], [`in_process`] | targets: a controller on a network; a drive of this program |
+//! | [`tcp`], [`node`], [`in_process`] | targets: a controller on a network; a device of Linux; a drive of this program |
 //! | [`ask`] | what clauses are written with: commands, keys of its own, comparisons |
 //! | [`mod@clauses`] | the table, and a file of clauses for each group |
 //! | [`report`] | verdicts as lines and as JSON |
@@ -20,6 +20,7 @@
 pub mod ask;
 pub mod clauses;
 pub mod in_process;
+pub mod node;
 pub mod report;
 pub mod target;
 pub mod tcp;

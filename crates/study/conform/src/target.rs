@@ -43,6 +43,31 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
+/// Why a command has no completion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The way to the namespace failed.
+    Lost(Lost),
+    /// This way cannot send such a command, for this reason; it stands.
+    NotSent(String),
+}
+
+impl From<Lost> for NoAnswer {
+    fn from(lost: Lost) -> NoAnswer {
+        NoAnswer::Lost(lost)
+    }
+}
+
+impl From<NoAnswer> for Lost {
+    /// For commands that every way has to carry.
+    fn from(why: NoAnswer) -> Lost {
+        match why {
+            NoAnswer::Lost(lost) => lost,
+            NoAnswer::NotSent(reason) => Lost(reason),
+        }
+    }
+}
+
 /// A namespace, and the controller that it is reached by.
 ///
 /// A new way to a namespace is one implementation. An entry comes with opcode, namespace and dwords 2, 3 and 10 to 15; the
@@ -58,15 +83,25 @@ pub trait Target: Send {
     ///
     /// # Errors
     /// There is no completion.
-    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost>;
+    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer>;
 
     /// Executes a command of an I/O queue.
     ///
     /// # Errors
     /// There is no completion.
-    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost>;
+    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer>;
 
-    /// Ends the controller and begins another one, or resets it.
+    /// Most bytes that this way moves for one command, besides MDTS.
+    fn transfer_max_bytes(&self) -> u64 {
+        u64::MAX
+    }
+
+    /// Is the controller this host's own, so that it can be ended?
+    fn owns_controller(&self) -> bool {
+        true
+    }
+
+    /// Ends the controller and begins another one, or resets it; one that others use stays, and is reached anew.
     ///
     /// # Errors
     /// There is no way to the namespace any more.

@@ -5,7 +5,7 @@ use kvdrive_host::tcp::{self, Initiated, Initiator, Options, Queue, discover, in
 use kvdrive_nvme::fabrics::Fabrics;
 use kvdrive_nvme::{Sqe, Status};
 
-use crate::target::{Answer, Data, Digests, Fabric, Lost, Target};
+use crate::target::{Answer, Data, Digests, Fabric, Lost, NoAnswer, Target};
 
 /// Entries of the I/O queue: one command is under way at a time.
 const ENTRIES: u16 = 16;
@@ -66,12 +66,12 @@ impl Target for Tcp {
         self.nsid
     }
 
-    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
-        execute(self.admin.admin(), sqe, data)
+    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
+        Ok(execute(self.admin.admin(), sqe, data)?)
     }
 
-    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
-        execute(&mut self.queue, sqe, data)
+    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
+        Ok(execute(&mut self.queue, sqe, data)?)
     }
 
     fn reconnect(&mut self) -> Result<(), Lost> {

@@ -49,6 +49,8 @@ fn a_served_drive_passes_and_one_with_a_fault_is_told_by_the_clause() {
 fn what_cannot_be_checked_has_a_status_of_its_own() {
     for (words, expected, told) in [
         (&["conform", "tcp://127.0.0.1:1"][..], 2, "tcp://127.0.0.1:1: "),
+        (&["conform", "/dev/ng7n1"], 2, "/dev/ng7n1: no such device; `ls /dev/ng*`"),
+        (&["conform", "/dev/null"], 2, "/dev/null: it is no device of an NVMe namespace"),
         (&["conform", "--engine", "block"], 2, "takes no pairs"),
         (&["conform", "--only", "nothing"], 2, "no clause and no group"),
     ] {
@@ -56,6 +58,25 @@ fn what_cannot_be_checked_has_a_status_of_its_own() {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!((output.status.code(), message.contains(told)), (Some(expected), true), "{message}");
     }
+}
+
+/// The program that is checked for and the one that checks are one; what is between them is a device of Linux.
+#[test]
+fn a_device_is_checked_and_run_against_as_an_address_is() {
+    let node = ["ng", "--by", "seccomp", "--node", "/dev/ng0n1=kvdrive:cosmos-plus", "--"];
+    let on_node = |words: &[&str]| {
+        let words = [&node[..], &[env!("CARGO_BIN_EXE_kvdrive")], words].concat();
+        let output = kvdrive(&words);
+        let message = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {message}");
+        text(&output)
+    };
+    let lines = on_node(&["conform", "/dev/ng0n1", "--only", "store,statuses"]);
+    assert!(lines.contains(" store-over ") && lines.contains(" 0 fail, "), "{lines}");
+    let load = ["--workload", "ycsb-a", "--num", "200", "--ops", "500", "--queues", "2", "--json", "-"];
+    let report = on_node(&[&["run", "--connect", "/dev/ng0n1"][..], &load].concat());
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!((&report["target"]["address"], &report["ops"]["errors"]), (&"/dev/ng0n1".into(), &0.into()));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! The transport of a Linux node: `kvdrive run --connect /dev/ng0n1` in a child of this test, for which the preloaded
 //! library answers in a kernel's place.
 
+use std::path::Path;
 use std::process::Command;
 
+use kvdrive_conform::node::Node;
+use kvdrive_conform::report::Verdict;
+use kvdrive_conform::{Wanted, check};
 use kvdrive_host::reach::{ReachError, Remote, reach};
 use kvdrive_host::{Call, Calls, Client};
 use kvdrive_nvme::{Key, Status};
@@ -15,12 +19,17 @@ const NODE: &str = "/dev/ng0n1";
 /// Carries out the test `name` of this file in a child, with the node in front of a served drive.
 fn on_node(name: &str) {
     let served = drive();
+    on_nodes(name, &node_of(&served));
+    served.end();
+}
+
+/// The same with the nodes of this variable.
+fn on_nodes(name: &str, nodes: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", &format!("on_node::{name}"), "--ignored", "--nocapture"]);
-    child.env("KVDRIVE_NG", node_of(&served)).env("LD_PRELOAD", library());
+    child.env("KVDRIVE_NG", nodes).env("LD_PRELOAD", library());
     let said = said(&mut child);
     assert!(said.contains("1 passed"), "{said}");
-    served.end();
 }
 
 #[test]
@@ -56,7 +65,11 @@ fn calls() {
         reach(&remote).map(drop).unwrap_err()
     };
     assert!(matches!(of(NODE, Some(7)), ReachError::NoPairs(line) if line == "it is namespace 1, not 7"));
-    assert!(of("/dev/null", None).line().starts_with("it is no device of an NVMe namespace"));
+    for no_device in ["/dev/null", "/tmp", "/dev/nvme0"] {
+        let line = of(no_device, None).line();
+        assert_eq!(line, "it is no device of an NVMe namespace; those are /dev/ngXnY", "{no_device}");
+    }
+    assert!(of("/dev/ng7n1", None).line().starts_with("no such device; `ls /dev/ng*`"));
     let mut reached = reach(&Remote { address: NODE.to_owned(), ..Remote::default() }).unwrap();
     let driver = reached.driver(1, 5, 4).unwrap();
     let mut client = driver.blocking();
@@ -89,4 +102,54 @@ fn calls() {
     assert_eq!(client.list(None, 4096).unwrap(), found);
     client.delete(Key::from_u32_be(1)).unwrap();
     assert_eq!(client.exist(Key::from_u32_be(1)), Ok(false));
+}
+
+#[test]
+fn a_device_keeps_every_clause_that_a_kernel_sends() {
+    on_node("clauses");
+}
+
+#[test]
+#[ignore = "has no device; a_device_keeps_every_clause_that_a_kernel_sends runs it where there is one"]
+fn clauses() {
+    let mut node = Node::open(Remote { address: NODE.to_owned(), ..Remote::default() }).unwrap();
+    let report = check(&mut node, &Wanted::default(), &mut |judged| println!("{}", judged.text())).unwrap();
+    assert_eq!((report.failed(), &report.left), (vec![], &vec![]));
+    let is = |id: &str| report.judged.iter().find(|judged| judged.clause.id == id).unwrap();
+    for id in ["value-max", "list-count", "ednek-set", "log-effects", "key-17-store"] {
+        assert_eq!(is(id).verdict, Verdict::Pass, "{id}");
+    }
+    // What a kernel does not send is no fault of the drive.
+    for (id, why) in [
+        ("namespace-missing", "the kernel does not send such a command: Invalid argument"),
+        ("fused", "the kernel does not send such a command: Invalid argument"),
+        ("ednek-reset", "others may use the controller"),
+        ("hosts-share", "one host"),
+        ("discovery", "no fabric"),
+    ] {
+        let judged = is(id);
+        assert!(judged.verdict == Verdict::NotOffered && judged.told.contains(why), "{id}: {}", judged.told);
+    }
+    assert!(report.count(Verdict::Pass) > 70, "{}", report.summary());
+}
+
+/// Who is not root may send commands of the specification, and is told which one only root may.
+#[test]
+fn who_is_not_root_is_told_what_only_root_may_send() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("on-node-{}.toml", std::process::id()));
+    let nodes = format!("[[node]]\npath = \"{NODE}\"\ndrive = \"kvdrive:cosmos-plus\"\nprivileged = false\n");
+    std::fs::write(&file, nodes).unwrap();
+    on_nodes("without_rights", file.to_str().unwrap());
+}
+
+#[test]
+#[ignore = "has no device; who_is_not_root_is_told_what_only_root_may_send runs it where there is one"]
+fn without_rights() {
+    run_at(NODE, "cosmos-plus", &["host.depth=4", "workload.ops=500"])
+        .unwrap_or_else(|error| panic!("{error:#}"));
+    let saker = ["saker.enabled=true", "saker.batch=16", "workload.ops=500"];
+    let error = run_at(NODE, "saker-mid", &saker).map(drop).unwrap_err();
+    let line = format!("{error:#}");
+    let says = |what: &str| line.contains(what);
+    assert!(says("/dev/ng0n1: ") && says("the kernel sends command B1h for root only"), "{line}");
 }

@@ -108,6 +108,10 @@ fn identify_descriptors_and_text() {
     assert_eq!(data[25..29], [2, 16, 0, 0]);
     assert_eq!(data[29..45], [0xAA; 16]);
     assert!(data[45..].iter().all(|&byte| byte == 0));
+    let of = |data, kind| namespace_descriptor(data, kind);
+    assert_eq!((of(&data, nidt::CSI), of(&data, nidt::NGUID)), (Some(&[CSI_KV][..]), Some(&[0xAA; 16][..])));
+    // None of that type, a list that ends in the middle of one, and no list.
+    assert_eq!((of(&data, nidt::EUI64), of(&data[..20], nidt::UUID), of(&[], nidt::CSI)), (None, None, None));
 
     assert_eq!(&ascii_padded::<8>("kvdrive"), b"kvdrive ");
     assert_eq!(&ascii_padded::<4>("kvdrive"), b"kvdr");

@@ -130,6 +130,11 @@ fn scope(ask: &mut Ask<'_>) -> Outcome {
 }
 
 fn reset(ask: &mut Ask<'_>) -> Outcome {
+    if !ask.target().owns_controller() {
+        return Err(Why::NotOffered(
+            "others may use the controller, so it is not ended from here".to_owned(),
+        ));
+    }
     restoring(ask, |ask| {
         for on in [1, 0] {
             set_and_delete(ask, on)?;

@@ -7,7 +7,7 @@ use kvdrive_nvme::{Status, opcode};
 
 use super::{Clause, Group, pass};
 use crate::ask::{Ask, Outcome, Why, ensure, entry, is, is_one, value};
-use crate::target::{Data, Lost, Target};
+use crate::target::{Data, NoAnswer, Target};
 
 const fn row(
     section: &'static str,
@@ -69,7 +69,7 @@ fn write_on(
     key: &[u8],
     deletes: bool,
     is_over: &AtomicBool,
-) -> Result<Option<Status>, Lost> {
+) -> Result<Option<Status>, NoAnswer> {
     let nsid = target.nsid();
     let mut name = 0u8;
     while !is_over.load(Ordering::Acquire) {

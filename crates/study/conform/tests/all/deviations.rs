@@ -1,7 +1,7 @@
 //! A proxy between the clauses and a drive that changes one thing. Each deviation is found, by the name of its clause.
 
 use kvdrive_conform::in_process::InProcess;
-use kvdrive_conform::target::{Answer, Data, Lost, Target};
+use kvdrive_conform::target::{Answer, Data, Lost, NoAnswer, Target};
 use kvdrive_conform::{Wanted, check};
 use kvdrive_nvme::identify::cns;
 use kvdrive_nvme::log::lid;
@@ -41,16 +41,24 @@ impl Target for Proxy {
         self.inner.nsid()
     }
 
-    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
+    fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
         let mut answer = self.inner.admin(sqe, data)?;
         (self.change)(&mut self.seen, true, &sqe, &mut answer);
         Ok(answer)
     }
 
-    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
+    fn io(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
         let mut answer = self.inner.io(sqe, data)?;
         (self.change)(&mut self.seen, false, &sqe, &mut answer);
         Ok(answer)
+    }
+
+    fn transfer_max_bytes(&self) -> u64 {
+        self.inner.transfer_max_bytes()
+    }
+
+    fn owns_controller(&self) -> bool {
+        self.inner.owns_controller()
     }
 
     fn reconnect(&mut self) -> Result<(), Lost> {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kvdrive_conform::target::{Answer, Data, Lost, Target, UNTOUCHED};
+use kvdrive_conform::target::{Answer, Data, Lost, NoAnswer, Target, UNTOUCHED};
 use kvdrive_conform::{Wanted, check};
 use kvdrive_nvme::{SglDescriptor, Sqe, Status};
 
@@ -56,7 +56,7 @@ impl Target for Function {
         1
     }
 
-    fn admin(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
+    fn admin(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
         let bytes = self.put(data);
         assert!(u64::from(bytes) <= PAGE, "an admin command has one page");
         sqe.set_prps(if bytes > 0 { BASE + DATA_AT } else { 0 }, 0);
@@ -65,7 +65,7 @@ impl Target for Function {
         Ok(Answer { status: cqe.status(), dw0: cqe.dw0.get(), data })
     }
 
-    fn io(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<Answer, Lost> {
+    fn io(&mut self, mut sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {
         let bytes = self.put(data);
         sqe.set_sgl(SglDescriptor::data_block(BASE + DATA_AT, bytes));
         let cqe = self.guest.run(&mut self.rings, &sqe);
