@@ -226,6 +226,12 @@ fn keep_image_of_freezing(
     saved
 }
 
+/// What was started, unless recovery met a record of another version: whatever else it says of pages that it could not read,
+/// that is the cause.
+fn unless_foreign<T>(flash: &FlashPort, started: Result<T, PowerOnError>) -> Result<T, PowerOnError> {
+    flash.foreign().map_or(started, |foreign| Err(foreign.into()))
+}
+
 impl Drive {
     /// Powers on a drive at the device end of `link`: empty, or with the state in `survivors`, or with the state in the
     /// files of a `file` medium.
@@ -274,7 +280,7 @@ impl Drive {
             config: config.of_engine(),
         };
         let started = (row.start)(parts, &config.controller, image.as_deref());
-        let namespace = started.map_err(|error| config.of_file(error))?;
+        let namespace = unless_foreign(&flash, started).map_err(|error| config.of_file(error))?;
         let costs = config.controller.costs;
         let (identity, faults) = (owner.identity, flash.faults().clone());
         let controller = Controller::new(

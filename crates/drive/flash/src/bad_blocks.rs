@@ -32,8 +32,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::geometry::{BlockId, Geometry, Ppa};
+use super::versions::{Unread, other_version};
 
-const MAGIC: &[u8; 8] = b"KVDBADB2";
+const MAGIC: &[u8; 7] = b"KVDBADB";
+/// The version of tables that this program writes and reads, a digit behind the magic. Later versions keep its place, the
+/// length of the table and the check at its end.
+const VERSION: u8 = 2;
 const HEAD_BYTES: usize = 16;
 const CHECK_BYTES: usize = 8;
 const FLAG_READ_ONLY: u32 = 1;
@@ -170,6 +174,7 @@ impl BadBlocks {
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(BadBlocks::bytes(&self.geometry));
         out.extend_from_slice(MAGIC);
+        out.push(b'0' + VERSION);
         out.extend_from_slice(&(if self.is_read_only { FLAG_READ_ONLY } else { 0 }).to_le_bytes());
         out.extend_from_slice(&(self.spares.len() as u32).to_le_bytes());
         for spare in &self.spares {
@@ -187,17 +192,28 @@ impl BadBlocks {
         out
     }
 
-    /// Reads [`BadBlocks::to_bytes`] of a drive of `geometry`. `None`: the bytes are no table of such a
-    /// drive.
-    pub fn from_bytes(geometry: &Geometry, bytes: &[u8]) -> Option<BadBlocks> {
-        let (body, check) = bytes.split_at_checked(BadBlocks::bytes(geometry) - CHECK_BYTES)?;
+    /// Reads [`BadBlocks::to_bytes`] of a drive of `geometry`.
+    ///
+    /// # Errors
+    /// The bytes are no table of such a drive, or one of another version.
+    pub fn from_bytes(geometry: &Geometry, bytes: &[u8]) -> Result<BadBlocks, Unread> {
+        let split = bytes.split_at_checked(BadBlocks::bytes(geometry) - CHECK_BYTES);
+        let (body, check) = split.ok_or(Unread::Damaged)?;
+        let digit = body.strip_prefix(MAGIC).and_then(<[u8]>::first).filter(|digit| digit.is_ascii_digit());
+        match digit {
+            Some(digit) if check == xxh3_64(body).to_le_bytes() => match digit - b'0' {
+                VERSION => BadBlocks::of_body(geometry, body).ok_or(Unread::Damaged),
+                other => Err(Unread::Version(other)),
+            },
+            _ => Err(Unread::Damaged),
+        }
+    }
+
+    /// The table in `body`, whose check is right; `None` if it cannot be one of such a drive.
+    fn of_body(geometry: &Geometry, body: &[u8]) -> Option<BadBlocks> {
         let word = |at: usize| u32::from_le_bytes(body[at..at + 4].try_into().expect("4 bytes"));
         let mut table = BadBlocks::none(geometry);
-        let fits = body.starts_with(MAGIC)
-            && check == xxh3_64(body).to_le_bytes()
-            && word(8) <= FLAG_READ_ONLY
-            && word(12) as usize == table.spares.len();
-        if !fits {
+        if word(8) > FLAG_READ_ONLY || word(12) as usize != table.spares.len() {
             return None;
         }
         table.is_read_only = word(8) == FLAG_READ_ONLY;
@@ -227,6 +243,11 @@ impl BadBlocks {
         }
         Some(table)
     }
+}
+
+/// Why a table of version `found` is refused.
+pub(crate) fn of_another_version(found: u8) -> String {
+    other_version("table of bad blocks", found, VERSION)
 }
 
 /// Words of the table that have a bit for each die.
@@ -265,7 +286,7 @@ mod tests {
         table.give_up(BlockId(8));
         table.lose_die(1);
         table.make_read_only();
-        assert_eq!(BadBlocks::from_bytes(&geometry(), &table.to_bytes()), Some(table));
+        assert_eq!(BadBlocks::from_bytes(&geometry(), &table.to_bytes()), Ok(table));
     }
 
     #[test]
@@ -276,8 +297,8 @@ mod tests {
         for at in 0..good.len() {
             let mut altered = good.clone();
             altered[at] ^= 1;
-            assert_eq!(BadBlocks::from_bytes(&geometry(), &altered), None, "byte {at}");
-            assert_eq!(BadBlocks::from_bytes(&geometry(), &good[..at]), None, "{at} bytes");
+            assert_eq!(BadBlocks::from_bytes(&geometry(), &altered), Err(Unread::Damaged), "byte {at}");
+            assert_eq!(BadBlocks::from_bytes(&geometry(), &good[..at]), Err(Unread::Damaged), "{at} bytes");
         }
         // Complete but wrong tables: a block of another unit, a block twice, one beyond the drive, an unknown
         // flag, a die too many.
@@ -289,7 +310,17 @@ mod tests {
             }
             let check = xxh3_64(&crafted[..end]).to_le_bytes();
             crafted[end..].copy_from_slice(&check);
-            assert_eq!(BadBlocks::from_bytes(&geometry(), &crafted), None, "{words:?}");
+            assert_eq!(BadBlocks::from_bytes(&geometry(), &crafted), Err(Unread::Damaged), "{words:?}");
         }
+    }
+
+    #[test]
+    fn a_table_of_a_later_version_is_called_that() {
+        let mut later = BadBlocks::none(&geometry()).to_bytes();
+        later[MAGIC.len()] = b'3';
+        let end = later.len() - CHECK_BYTES;
+        let check = xxh3_64(&later[..end]).to_le_bytes();
+        later[end..].copy_from_slice(&check);
+        assert_eq!(BadBlocks::from_bytes(&geometry(), &later), Err(Unread::Version(3)));
     }
 }

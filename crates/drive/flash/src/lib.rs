@@ -32,6 +32,7 @@ pub mod power;
 pub mod purpose;
 pub mod spare;
 pub mod timing;
+pub mod versions;
 
 use kvdrive_declare::{Field, Rule, Section, Value, When};
 

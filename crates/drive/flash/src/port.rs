@@ -34,7 +34,7 @@ use kvdrive_declare::{Counters, Counts};
 use kvdrive_sim::{Cause, Ns, Resource, ResourceStatistics, Sim, TaskCell, TaskRefMut, WaitQueue};
 
 use super::geometry::{BlockId, Geometry, Ppa};
-use super::media::{Media, MediaPage, PageData};
+use super::media::{Media, MediaPage, MediumError, PageData};
 use super::purpose::Purpose;
 use super::spare::Spare;
 use super::timing::{self, Moved, Timing};
@@ -409,6 +409,11 @@ impl FlashPort {
         bump(&core.counters.erases[purpose.index()]);
         drop(held);
         self.note(since, "erase", 0, purpose);
+    }
+
+    /// Why the drive must not be used, if a record of another version was met on the medium.
+    pub fn foreign(&self) -> Option<MediumError> {
+        self.0.media.borrow().foreign()
     }
 
     /// Registers `write`, which is called before each change of the medium, so that the owner's records are

@@ -1,11 +1,11 @@
 //! The header in the spare area of every programmed page, and its encoding.
 //!
 //! ```text
-//!    0     1      2       3   4        8      16         24     72           80           88
-//!   +-----+------+-------+---+--------+------+----------+------+------------+------------+
-//!   | 50h | kind | flags | 0 | erases | lpa  | sequence | tag  | data check | self check |
-//!   +-----+------+-------+---+--------+------+----------+------+------------+------------+
-//!     u8    u8     u8      u8  u32      u64    u64        48 B   u64 xxh3     u64 xxh3
+//!    0     1      2       3         4        8      16         24     72           80           88
+//!   +-----+------+-------+---------+--------+------+----------+------+------------+------------+
+//!   | 50h | kind | flags | version | erases | lpa  | sequence | tag  | data check | self check |
+//!   +-----+------+-------+---------+--------+------+----------+------+------------+------------+
+//!     u8    u8     u8      u8, 0     u32      u64    u64        48 B   u64 xxh3     u64 xxh3
 //! ```
 //!
 //! The header is stored twice. Damage to one copy (a single cell, a few bytes) leaves the other one, so a
@@ -19,6 +19,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::geometry::Ppa;
+use crate::versions::{Unread, other_version};
 
 /// Bytes of an owner's tag.
 pub const TAG_BYTES: usize = 48;
@@ -31,6 +32,10 @@ pub const SPARE_USED_BYTES: usize = 2 * HEADER_BYTES;
 const PROGRAMMED: u8 = b'P';
 /// Bytes of a header that its own check covers.
 const CHECKED_BYTES: usize = HEADER_BYTES - 8;
+/// The version of headers that this program writes and reads. Later versions keep its place, the first byte and the check
+/// at the end.
+const VERSION: u8 = 0;
+const VERSION_AT: usize = 3;
 /// Flag bit: the content of the page was lost before this copy was made.
 const FLAG_LOST: u8 = 1;
 
@@ -89,6 +94,7 @@ impl Spare {
         out[0] = PROGRAMMED;
         out[1] = self.kind;
         out[2] = if self.lost { FLAG_LOST } else { 0 };
+        out[VERSION_AT] = VERSION;
         out[4..8].copy_from_slice(&self.block_erases.to_le_bytes());
         out[8..16].copy_from_slice(&self.lpa.to_le_bytes());
         out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
@@ -99,13 +105,19 @@ impl Spare {
         out
     }
 
-    /// Header and data check from one copy of the bytes; `None` if its check does not match.
-    pub fn decode(ppa: Ppa, bytes: &[u8]) -> Option<(Spare, u64)> {
-        let bytes: &[u8; HEADER_BYTES] = bytes.try_into().ok()?;
+    /// Header and data check from one copy of the bytes.
+    ///
+    /// # Errors
+    /// Its check does not match, or it is of another version.
+    pub fn decode(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64), Unread> {
+        let bytes: &[u8; HEADER_BYTES] = bytes.try_into().map_err(|_| Unread::Damaged)?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         if bytes[0] != PROGRAMMED || word(80) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], u64::from(ppa.0))
         {
-            return None;
+            return Err(Unread::Damaged);
+        }
+        if bytes[VERSION_AT] != VERSION {
+            return Err(Unread::Version(bytes[VERSION_AT]));
         }
         let spare = Spare {
             kind: bytes[1],
@@ -115,14 +127,25 @@ impl Spare {
             sequence: word(16),
             tag: bytes[24..72].try_into().expect("48 bytes"),
         };
-        Some((spare, word(72)))
+        Ok((spare, word(72)))
     }
 
     /// The first valid one of the two copies.
-    pub fn decode_pair(ppa: Ppa, bytes: &[u8]) -> Option<(Spare, u64)> {
-        let (first, second) = bytes.split_at_checked(HEADER_BYTES)?;
-        Spare::decode(ppa, first).or_else(|| Spare::decode(ppa, second))
+    ///
+    /// # Errors
+    /// Both are damaged, or the first valid one is of another version.
+    pub fn decode_pair(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64), Unread> {
+        let (first, second) = bytes.split_at_checked(HEADER_BYTES).ok_or(Unread::Damaged)?;
+        match Spare::decode(ppa, first) {
+            Err(Unread::Damaged) => Spare::decode(ppa, second),
+            found => found,
+        }
     }
+}
+
+/// Why page `ppa`, whose header is of version `found`, is refused.
+pub(crate) fn of_another_version(ppa: Ppa, found: u8) -> String {
+    format!("page {} {}", ppa.0, other_version("page", found, VERSION))
 }
 
 /// The check over a page's data as stored.
@@ -138,14 +161,30 @@ mod tests {
     fn any_flipped_byte_spoils_one_copy_only() {
         let spare = Spare { lost: true, block_erases: 7, ..Spare::new(2, 77, 1 << 40, [9; 48]) };
         let copy = spare.encode(Ppa(5), 42);
-        assert_eq!(Spare::decode(Ppa(5), &copy), Some((spare, 42)));
-        assert_eq!(Spare::decode(Ppa(6), &copy), None, "a page in the wrong place");
+        assert_eq!(Spare::decode(Ppa(5), &copy), Ok((spare, 42)));
+        assert_eq!(Spare::decode(Ppa(6), &copy), Err(Unread::Damaged), "a page in the wrong place");
         let pair = [copy, copy].concat();
         for at in 0..pair.len() {
             let mut damaged = pair.clone();
             damaged[at] ^= 0x10;
-            assert_eq!(Spare::decode(Ppa(5), &damaged[..HEADER_BYTES]).is_some(), at >= HEADER_BYTES);
-            assert_eq!(Spare::decode_pair(Ppa(5), &damaged), Some((spare, 42)));
+            assert_eq!(Spare::decode(Ppa(5), &damaged[..HEADER_BYTES]).is_ok(), at >= HEADER_BYTES);
+            assert_eq!(Spare::decode_pair(Ppa(5), &damaged), Ok((spare, 42)));
         }
+    }
+
+    #[test]
+    fn a_header_of_a_later_version_is_called_that_unless_it_is_damaged() {
+        let mut later = Spare::new(2, 77, 1, [9; 48]).encode(Ppa(5), 42);
+        later[VERSION_AT] = 1;
+        assert_eq!(Spare::decode(Ppa(5), &later), Err(Unread::Damaged), "a flipped bit is no version");
+        let check = xxh3_64_with_seed(&later[..CHECKED_BYTES], 5);
+        later[CHECKED_BYTES..].copy_from_slice(&check.to_le_bytes());
+        assert_eq!(Spare::decode_pair(Ppa(5), &[later, later].concat()), Err(Unread::Version(1)));
+        assert_eq!(Spare::decode_pair(Ppa(5), &[[0; HEADER_BYTES], later].concat()), Err(Unread::Version(1)));
+        let said = of_another_version(Ppa(5), 1);
+        assert!(
+            said.starts_with("page 5 is a page of version 1, which another kvdrive wrote; kvdrive 0."),
+            "{said}"
+        );
     }
 }

@@ -8,7 +8,7 @@
 //!     2 B    u8        u8     u16          u16     u64    u64        u32          u32         .. head bytes      .. page end
 //! ```
 //!
-//! All numbers are little endian. *Heads* are written by the store itself; *bodies* are bytes of values. The
+//! The frame, its version and the head check have the same places in every version. All numbers are little endian. *Heads* are written by the store itself; *bodies* are bytes of values. The
 //! head check (crc32c, with its own four bytes and those of the body check taken as zero) covers the page up
 //! to `head bytes`. The body check covers the bytes after it and is never 0: a 0 says that the page was
 //! written with patterns in it. Patterns describe bytes that do not exist until they are expanded, so no
@@ -139,7 +139,7 @@ pub fn is_blank(region: &Region) -> bool {
     region.patterns().is_empty() && region.literal().iter().all(|byte| *byte == 0)
 }
 
-/// Decodes the header of a page. Errors name the page.
+/// Decodes the header of a page. Errors name the page; a page of another version is none that is damaged.
 pub fn open(region: &Region, page: PageId, page_bytes: u32) -> Result<Facts, StoreError> {
     let damaged = |what: &str| StoreError::Damaged { page, what: what.into() };
     let heads = heads_of(region, FRAME_BYTES);
@@ -148,9 +148,6 @@ pub fn open(region: &Region, page: PageId, page_bytes: u32) -> Result<Facts, Sto
         let what = if is_blank(region) { "is blank" } else { "is not a page of a store" };
         return Err(damaged(what));
     }
-    if frame.version != VERSION {
-        return Err(damaged(&format!("is of version {}, this program reads {VERSION}", frame.version)));
-    }
     let head_bytes = u32::from(frame.head_bytes.get());
     if !(FRAME_BYTES..=page_bytes).contains(&head_bytes) {
         return Err(damaged("the length of its head is out of range"));
@@ -158,6 +155,9 @@ pub fn open(region: &Region, page: PageId, page_bytes: u32) -> Result<Facts, Sto
     let heads = heads_of(region, head_bytes);
     if frame.check(&heads[FRAME_BYTES as usize..]) != frame.head_check.get() {
         return Err(damaged("the checksum of its head is wrong"));
+    }
+    if frame.version != VERSION {
+        return Err(StoreError::Version { page, found: frame.version, known: VERSION });
     }
     if frame.page.get() != page.0 {
         return Err(damaged(&format!("has the header of page {}", frame.page)));

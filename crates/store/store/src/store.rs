@@ -52,6 +52,19 @@ pub enum StoreError {
         /// The flaw.
         what: String,
     },
+    /// Another version of this program wrote a page. It is not damaged, and no recovery may pass over it as over a torn one.
+    #[error(
+        "page {page}: is of version {found}, which another kvdrive wrote; kvdrive {} reads version {known}",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Version {
+        /// The page.
+        page: PageId,
+        /// Its version.
+        found: u8,
+        /// The version that this program reads.
+        known: u8,
+    },
     /// There is no room.
     #[error("the store is full")]
     Full,
@@ -77,11 +90,20 @@ impl StoreError {
         matches!(trouble, Trouble::Unreadable | Trouble::Lost)
     }
 
+    /// Nothing, if a power cut may have left the page like this.
+    ///
+    /// # Errors
+    /// The error, unless it concerns a page's content.
+    pub(crate) fn unless_torn<T>(self) -> Result<Option<T>, StoreError> {
+        if self.is_about_content() { Ok(None) } else { Err(self) }
+    }
+
     /// The status with which a drive answers.
     pub fn status(&self) -> Status {
         match self {
             StoreError::Page(PageError { trouble: Trouble::Unreadable | Trouble::Lost, .. })
-            | StoreError::Damaged { .. } => Status::UNRECOVERED_ERROR,
+            | StoreError::Damaged { .. }
+            | StoreError::Version { .. } => Status::UNRECOVERED_ERROR,
             StoreError::Page(PageError { trouble: Trouble::ReadOnly, .. }) => Status::INTERNAL,
             StoreError::Page(PageError { trouble: Trouble::Status(status), .. }) => *status,
             StoreError::Full => Status::CAPACITY_EXCEEDED,

@@ -14,6 +14,11 @@
 //!   block:  pages x [header 88 B | header 88 B], rounded up to 4096 | page 0 | page 1 | ...
 //! ```
 //!
+//! *The version* in the head is that of everything in the file. A program that writes any record here in a later form makes
+//! the head's version a later one first, so that a program which does not know that form refuses the file by its head.
+//! Magic, version, geometry and their check stay where they are in every version. A page or a table of another version under
+//! a head of this one is refused as well: from the moment it is met, nothing is written.
+//!
 //! The file ends after its last programmed block and has holes where nothing was programmed. The *extent* in
 //! its head gives that length ([`extent`]): a shorter file was truncated, and is refused unless it is opened
 //! read-only. The missing part then reads as erased.
@@ -38,6 +43,7 @@ mod backing;
 pub mod extent;
 mod moment;
 
+use std::cell::Cell;
 use std::fs::{OpenOptions, TryLockError};
 use std::path::Path;
 use std::rc::Rc;
@@ -49,11 +55,12 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::data::PageData;
 use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
 use super::{Media, MediaKind, MediaOptions, MediaPage, MediumError, Opened};
-use crate::bad_blocks::BadBlocks;
+use crate::bad_blocks::{self, BadBlocks};
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
 use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
-use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
+use crate::spare::{self, SPARE_USED_BYTES, Spare, data_check};
+use crate::versions::{Unread, other_version};
 use backing::{ALIGN, Backing, UNREADABLE};
 use extent::Extent;
 pub(crate) use moment::MOMENTS_AT;
@@ -90,6 +97,8 @@ pub struct FileMedia {
     bad_blocks: BadBlocks,
     /// If set, images show the content at the time of the freeze.
     frozen: Option<Frozen>,
+    /// A page whose header has another version, and that version.
+    foreign: Cell<Option<(Ppa, u8)>>,
     /// Bytes before the first page of a block.
     table_bytes: u64,
     block_bytes: u64,
@@ -232,9 +241,8 @@ impl FileMedia {
                 continue;
             }
             if version != VERSION {
-                return MediumError::whole(format!(
-                    "an image of version {version}; this program reads version {VERSION}: use another path"
-                ));
+                let found = u8::try_from(version).unwrap_or(u8::MAX);
+                return MediumError::whole(other_version("drive", found, VERSION as u8));
             }
             let names = GEOMETRY_KEYS.iter().zip(numbers).zip(fields);
             let others = names.filter(|((_, of_image), configured)| of_image != configured);
@@ -260,6 +268,7 @@ impl FileMedia {
             backing,
             bad_blocks: BadBlocks::none(geometry),
             frozen: None,
+            foreign: Cell::new(None),
             table_bytes,
             block_bytes,
             scratch: Vec::new(),
@@ -279,8 +288,12 @@ impl FileMedia {
             if self.backing.read_at(at, &mut bytes).is_err() {
                 continue;
             }
-            if let Some(table) = BadBlocks::from_bytes(&self.geometry, &bytes) {
-                return Ok(table);
+            match BadBlocks::from_bytes(&self.geometry, &bytes) {
+                Ok(table) => return Ok(table),
+                Err(Unread::Version(found)) => {
+                    return Err(MediumError::new(at as usize, bad_blocks::of_another_version(found)));
+                }
+                Err(Unread::Damaged) => {}
             }
             // The second copy is written after the first: if it is still blank, there was no table before.
             if at > HEAD_BYTES && bytes.iter().all(|byte| *byte == 0) {
@@ -318,9 +331,15 @@ impl FileMedia {
             return MediaPage::Damaged;
         }
         match Spare::decode_pair(ppa, &headers) {
-            Some(found) => MediaPage::Programmed(found),
-            None if headers.iter().all(|byte| *byte == 0) => MediaPage::Erased,
-            None => MediaPage::Damaged,
+            Ok(found) => MediaPage::Programmed(found),
+            Err(Unread::Version(found)) => {
+                self.foreign.set(Some(self.foreign.get().unwrap_or((ppa, found))));
+                self.protection
+                    .turn_on_at_version(self.backing.path(), spare::of_another_version(ppa, found));
+                MediaPage::Damaged
+            }
+            Err(Unread::Damaged) if headers.iter().all(|byte| *byte == 0) => MediaPage::Erased,
+            Err(Unread::Damaged) => MediaPage::Damaged,
         }
     }
 }
@@ -371,6 +390,15 @@ impl Media for FileMedia {
 
     fn protection(&self) -> WriteProtection {
         self.protection.clone()
+    }
+
+    fn foreign(&self) -> Option<MediumError> {
+        let (ppa, found) = self.foreign.get()?;
+        let error = MediumError::whole(spare::of_another_version(ppa, found));
+        Some(match self.backing.path() {
+            Some(path) => error.at(path),
+            None => error,
+        })
     }
 
     fn bad_blocks(&self) -> &BadBlocks {

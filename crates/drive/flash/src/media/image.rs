@@ -1,7 +1,7 @@
 //! The image of a medium that lives in memory, as bytes. Numbers are little endian.
 //!
 //! ```text
-//!   head   "KVDMEDIA" | format u32 | geometry 8 x u32 | identity 16 B | blocks u32 | check u64
+//!   head   "KVDMEDIA" | format u16 | version u16 | geometry 8 x u32 | identity 16 B | blocks u32 | check u64
 //!   bad    the table of bad blocks, as [`crate::bad_blocks`] draws it
 //!   block  block u32 | pages u32 | pages x (state u8, data bytes u32) | check u64      the frame
 //!          pages x [header 88 B | header 88 B | data]                                 the content
@@ -23,12 +23,15 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::MediumError;
 use super::memory::{Cell, Format, Keep, Memory};
-use crate::bad_blocks::BadBlocks;
+use crate::bad_blocks::{self, BadBlocks};
 use crate::geometry::{BlockId, Geometry, Ppa};
 use crate::identity::{IDENTITY_BYTES, Identity};
-use crate::spare::{SPARE_USED_BYTES, Spare, data_check};
+use crate::spare::{self, SPARE_USED_BYTES, Spare, data_check};
+use crate::versions::{Unread, other_version};
 
 const MAGIC: &[u8; 8] = b"KVDMEDIA";
+/// The version of images that this program writes and reads.
+const VERSION: u16 = 0;
 const ERASED: u8 = 0;
 const PROGRAMMED: u8 = 1;
 const TORN: u8 = 2;
@@ -71,7 +74,8 @@ pub(super) fn write<K: Keep>(memory: &Memory<K>) -> Vec<u8> {
         (0..memory.blocks.len()).filter(|block| !memory.blocks[*block].is_empty()).collect();
     let mut out = Vec::new();
     out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&(K::FORMAT as u32).to_le_bytes());
+    out.extend_from_slice(&(K::FORMAT as u16).to_le_bytes());
+    out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&geometry_bytes(&memory.geometry));
     out.extend_from_slice(&memory.identity.to_bytes());
     out.extend_from_slice(&(used.len() as u32).to_le_bytes());
@@ -168,21 +172,33 @@ pub(super) fn read<K: Keep>(geometry: &Geometry, bytes: &[u8]) -> Result<Memory<
     if reader.take(MAGIC.len())? != MAGIC {
         return Err(MediumError::new(0, "this is no image of a drive in memory"));
     }
-    let format = reader.u32()?;
+    let word = reader.u32()?;
+    let [format, version] = [0, 16].map(|shift| (word >> shift) as u16);
     let fields = reader.take(geometry_bytes(geometry).len())?;
     let identity = reader.take(IDENTITY_BYTES)?.try_into().expect("16 bytes");
     let identity = Identity::from_bytes(identity);
     let blocks = reader.u32()?;
     reader.check(0, "head")?;
-    if format != K::FORMAT as u32 {
-        return Err(MediumError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u32)));
+    if version != VERSION {
+        let [found, known] = [version, VERSION].map(|version| u8::try_from(version).unwrap_or(u8::MAX));
+        return Err(MediumError::new(10, other_version("medium in memory", found, known)));
+    }
+    if format != K::FORMAT as u16 {
+        return Err(MediumError::new(8, format!("the image has format {format}, not {}", K::FORMAT as u16)));
     }
     if fields != geometry_bytes(geometry) {
         return Err(MediumError::new(12, "the image belongs to a drive with another geometry"));
     }
     let table_at = reader.0.at();
-    let table = BadBlocks::from_bytes(geometry, reader.take(BadBlocks::bytes(geometry))?)
-        .ok_or_else(|| MediumError::new(table_at, "the checksum of the table of bad blocks is wrong"))?;
+    let table =
+        BadBlocks::from_bytes(geometry, reader.take(BadBlocks::bytes(geometry))?).map_err(|unread| {
+            match unread {
+                Unread::Damaged => {
+                    MediumError::new(table_at, "the checksum of the table of bad blocks is wrong")
+                }
+                Unread::Version(found) => MediumError::new(table_at, bad_blocks::of_another_version(found)),
+            }
+        })?;
     let mut memory = Memory::<K>::with(table, geometry, identity);
     for _ in 0..blocks {
         read_block(&mut reader, &mut memory)?;
@@ -216,6 +232,7 @@ fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> 
                 let headers = reader.take(SPARE_USED_BYTES)?;
                 let data = reader.take(data_bytes)?;
                 read_page(ppa, headers, data, geometry.page_bytes)
+                    .map_err(|found| MediumError::new(start, spare::of_another_version(ppa, found)))?
             }
             other => {
                 return Err(MediumError::new(start, format!("page {page} has the unknown state {other}")));
@@ -226,16 +243,19 @@ fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> 
     Ok(())
 }
 
-fn read_page<K: Keep>(ppa: Ppa, headers: &[u8], data: &[u8], page_bytes: u32) -> Cell<K> {
-    let Some((spare, check)) = Spare::decode_pair(ppa, headers) else {
-        return Cell::Torn;
+/// The page, or the version of its header if that is another one.
+fn read_page<K: Keep>(ppa: Ppa, headers: &[u8], data: &[u8], page_bytes: u32) -> Result<Cell<K>, u8> {
+    let (spare, check) = match Spare::decode_pair(ppa, headers) {
+        Ok(found) => found,
+        Err(Unread::Damaged) => return Ok(Cell::Torn),
+        Err(Unread::Version(found)) => return Err(found),
     };
     let region =
         if data_check(ppa, data) == check { decode_region(K::FORMAT, data, page_bytes) } else { None };
-    match region {
+    Ok(match region {
         Some(region) => Cell::Held(K::keep(&Rc::new(region).into(), &spare, &mut Vec::new())),
         None => Cell::Unreadable(Box::new(spare)),
-    }
+    })
 }
 
 /// `None` if the bytes describe no page, whatever their check says.

@@ -65,6 +65,11 @@ pub trait Media {
     /// Whether it accepts changes. On from the start if its table of bad blocks is read-only.
     fn protection(&self) -> WriteProtection;
 
+    /// Why a drive on it must not be used, if a record of another version was met in it.
+    fn foreign(&self) -> Option<MediumError> {
+        None
+    }
+
     /// The stored table of bad blocks.
     fn bad_blocks(&self) -> &BadBlocks;
 

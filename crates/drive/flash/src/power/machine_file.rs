@@ -88,6 +88,11 @@ impl WriteProtection {
         self.turn(|| WriteFailure { path: Some(path.to_owned()), what: "was opened read-only".to_owned() });
     }
 
+    /// Turns protection on because a record of another version was met in the medium, which is in `path` if it is in a file.
+    pub fn turn_on_at_version(&self, path: Option<&Path>, what: String) {
+        self.turn(|| WriteFailure { path: path.map(Path::to_owned), what });
+    }
+
     /// Turns protection on because flash failed and no spare block was left.
     pub fn turn_on_without_spares(&self) {
         let what = || "flash has failed where it has no spare block left".to_owned();

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use kvdrive_content::Region;
+use kvdrive_flash::bad_blocks::BadBlocks;
 use kvdrive_flash::media::{self, MEDIA, MediaOptions};
 use kvdrive_flash::{BlockId, Geometry, Media, MediaPage, Ppa, Spare};
 
@@ -211,7 +212,9 @@ fn an_image_file_that_does_not_fit_says_why() {
         }
         std::fs::write(&path, bytes).unwrap();
         let said = refused(&geometry, &path);
-        let expected = format!("{name}: an image of version {written}; this program reads version 4");
+        let expected = format!(
+            "{name}: is a drive of version {written}, which another kvdrive wrote; kvdrive 0.2.0 reads version 4"
+        );
         assert!(said.starts_with(&expected), "{said}");
     }
     let folder = refused(&geometry, directory.path());
@@ -235,4 +238,88 @@ fn a_file_is_there_when_it_is_opened_again() {
     );
     drop(again);
     assert_eq!(open("file", &geometry, &directory).read_spare(Ppa(43)), MediaPage::Programmed(spare(43)));
+}
+
+/// Makes both headers of a page in an image those of version 1.
+fn of_a_later_version(image: &mut [u8], ppa: Ppa) {
+    let written = spare(ppa.0.into()).encode(ppa, 0);
+    let found = image.windows(72).position(|bytes| bytes == &written[..72]);
+    let first = found.expect("the page is in the image");
+    for header in image[first..].chunks_exact_mut(88).take(2) {
+        header[3] = 1;
+        let check = xxhash_rust::xxh3::xxh3_64_with_seed(&header[..80], ppa.0.into());
+        header[80..].copy_from_slice(&check.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_page_of_a_later_version_is_named_and_ends_writing() {
+    let geometry = config().geometry();
+    let expected =
+        "page 40 is a page of version 1, which another kvdrive wrote; kvdrive 0.2.0 reads version 0";
+    for kind in MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let mut image = furnished(kind.name, &geometry, &directory).image();
+        of_a_later_version(&mut image, Ppa(40));
+        match media::from_image(kind.name, &geometry, &image) {
+            Err(error) => assert!(error.to_string().ends_with(expected), "{error}"),
+            Ok(media) => {
+                assert_eq!(media.foreign(), None, "it was not met yet");
+                assert_eq!(media.read_spare(Ppa(0)), MediaPage::Programmed(spare(0)));
+                assert_eq!(media.read_spare(Ppa(40)), MediaPage::Damaged);
+                assert!(media.foreign().unwrap().to_string().ends_with(expected));
+            }
+        }
+        if !kind.has_file {
+            continue;
+        }
+        let path = directory.path().join("image");
+        std::fs::write(&path, &image).unwrap();
+        let mut media = open(kind.name, &geometry, &directory);
+        assert_eq!(media.read(Ppa(40)), MediaPage::Damaged);
+        media.program(Ppa(43), &page(43), &spare(43));
+        media.erase(BlockId(0));
+        assert!(media.protection().is_on() && media.foreign().is_some());
+        drop(media);
+        assert!(std::fs::read(&path).unwrap() == image, "the file was changed");
+    }
+}
+
+#[test]
+fn a_table_of_bad_blocks_of_a_later_version_is_named() {
+    let geometry = config().geometry();
+    for kind in MEDIA {
+        let directory = tempfile::tempdir().unwrap();
+        let mut media = furnished(kind.name, &geometry, &directory);
+        let table = BadBlocks::none(&geometry);
+        media.set_bad_blocks(&table);
+        let mut image = media.image();
+        let bytes = table.to_bytes();
+        while let Some(at) = image.windows(bytes.len()).position(|there| there == bytes) {
+            let later = &mut image[at..at + bytes.len()];
+            later[7] = b'3';
+            let (body, check) = later.split_at_mut(bytes.len() - 8);
+            check.copy_from_slice(&xxhash_rust::xxh3::xxh3_64(body).to_le_bytes());
+        }
+        let error = media::from_image(kind.name, &geometry, &image).err().unwrap().to_string();
+        let expected = "is a table of bad blocks of version 3, which another kvdrive wrote; kvdrive 0.2.0 reads version 2";
+        assert!(error.ends_with(expected), "{}: {error}", kind.name);
+    }
+}
+
+#[test]
+fn a_medium_in_memory_of_a_later_version_is_named() {
+    let geometry = config().geometry();
+    for kind in MEDIA.iter().filter(|kind| !kind.has_file) {
+        let mut image = open(kind.name, &geometry, &tempfile::tempdir().unwrap()).image();
+        image[10] = 1;
+        // Magic, format, geometry, identity, number of blocks; then their check.
+        let check = xxhash_rust::xxh3::xxh3_64(&image[..64]).to_le_bytes();
+        image[64..72].copy_from_slice(&check);
+        let error = media::from_image(kind.name, &geometry, &image).err().unwrap().to_string();
+        assert!(
+            error.contains("byte 10: is a medium in memory of version 1, which another kvdrive"),
+            "{error}"
+        );
+    }
 }

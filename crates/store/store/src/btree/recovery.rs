@@ -41,7 +41,10 @@ impl Tree {
                 Some(page) if frame::is_blank(&page) => {}
                 Some(page) => match read_root(&page, slot, self.page_bytes()) {
                     Ok(kept) => roots.push((kept, slot)),
-                    Err(_) => recovered.torn_pages += 1,
+                    Err(error) => {
+                        error.unless_torn::<()>()?;
+                        recovered.torn_pages += 1;
+                    }
                 },
                 None => recovered.torn_pages += 1,
             }

@@ -201,7 +201,10 @@ fn read_half(pages: &(impl PageStore + ?Sized), first: u64, count: u64) -> Resul
         }
         let page = out.pop().expect("a page was read");
         let facts = frame::expect(&page, id, pages.page_bytes(), Kind::Journal);
-        half.push(facts.ok().map(|facts| (facts.sequence, page)));
+        half.push(match facts {
+            Ok(facts) => Some((facts.sequence, page)),
+            Err(error) => error.unless_torn()?,
+        });
     }
     Ok(half)
 }
@@ -219,12 +222,12 @@ fn find(
     let mut at = 0;
     let Some(bytes) = commit_at(pages, half, first, *generation, &mut at) else { return Ok(None) };
     let mut rest = &bytes[..];
-    let version = next::<u32>(&mut rest).ok();
-    if version != Some(VERSION) {
-        return damaged(
-            0,
-            &format!("is a journal of files of version {version:?}, this program reads {VERSION}"),
-        );
+    let Ok(version) = next::<u32>(&mut rest) else {
+        return damaged(0, "is a journal of files without a version");
+    };
+    if version != VERSION {
+        let found = u8::try_from(version).unwrap_or(u8::MAX);
+        return Err(StoreError::Version { page: PageId(first), found, known: VERSION as u8 });
     }
     let numbers = next::<(u64, u64)>(&mut rest).ok();
     let Some((_, next_file)) = numbers.filter(|(half_pages, _)| *half_pages == half.len() as u64) else {

@@ -356,7 +356,10 @@ impl Scan {
                     scan.break_pending();
                     scan.found.holes.push(number);
                 }
-                Err(error) => scan.gap(number, error),
+                Err(error) => match error.clone().unless_torn::<()>() {
+                    Ok(_) => scan.gap(number, error),
+                    Err(foreign) => drop(scan.found.foreign.get_or_insert(foreign)),
+                },
             }
         }
         scan.break_pending();

@@ -150,17 +150,17 @@ impl Tree {
                 }
                 match frame::expect(&content, PageId(page), page_bytes, Kind::Manifest) {
                     Ok(facts) => edition = facts.sequence,
-                    Err(_) => {
+                    Err(error) => {
                         recovered.torn_pages += 1;
-                        return Ok(Slot::Torn);
+                        return Ok(error.unless_torn()?.unwrap_or(Slot::Torn));
                     }
                 }
             }
             match page_of_bytes(page_bytes, (PageId(page), &content), Kind::Manifest, edition) {
                 Ok(more) => bytes.extend(more),
-                Err(_) => {
+                Err(error) => {
                     recovered.torn_pages += 1;
-                    return Ok(Slot::Torn);
+                    return Ok(error.unless_torn()?.unwrap_or(Slot::Torn));
                 }
             }
             total = u32::from_le_bytes(bytes[..4].try_into().expect("four bytes")) as usize;
@@ -266,18 +266,29 @@ impl Tree {
         let id = self.state.borrow().wal.page_of(position);
         recovered.pages += 1;
         let page = self.ground.read_unless_torn(thread, id)?;
-        Ok(page.and_then(|page| self.log_page(page, id, position, epoch)))
+        page.map_or(Ok(None), |page| self.log_page(page, id, position, epoch))
     }
 
-    fn log_page(&self, page: Page, id: PageId, position: u64, epoch: u64) -> Option<LogPage> {
+    fn log_page(
+        &self,
+        page: Page,
+        id: PageId,
+        position: u64,
+        epoch: u64,
+    ) -> Result<Option<LogPage>, StoreError> {
         let format = wal::format(self.layout.page_bytes);
-        let facts = frame::expect(&page, id, format.page_bytes, Kind::Wal).ok()?;
+        let facts = match frame::expect(&page, id, format.page_bytes, Kind::Wal) {
+            Ok(facts) => facts,
+            Err(error) => return error.unless_torn(),
+        };
         let own = frame::heads_of(&page, format.start.min(facts.head_bytes)).into_owned();
-        let word = |at: usize| own.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes);
-        let at = FRAME_BYTES as usize;
-        let (its_epoch, its_position, durable) = (word(at)?, word(at + 8)?, word(at + 16)?);
-        let is_it = its_epoch == epoch && its_position == position;
-        is_it.then_some(LogPage { durable, id, page, facts })
+        let word = |index: usize| {
+            let at = FRAME_BYTES as usize + 8 * index;
+            own.get(at..at + 8)?.try_into().ok().map(u64::from_le_bytes)
+        };
+        let is_it = (word(0), word(1)) == (Some(epoch), Some(position));
+        let durable = word(2).filter(|_| is_it);
+        Ok(durable.map(|durable| LogPage { durable, id, page, facts }))
     }
 
     /// The complete records of the log that are not in tables.

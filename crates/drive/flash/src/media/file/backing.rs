@@ -3,6 +3,7 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
+use std::path::Path;
 
 use kvdrive_sim::TaskCell;
 
@@ -151,6 +152,14 @@ impl Backing {
         match self {
             Backing::File { protection, .. } => protection.clone(),
             Backing::Memory(_) => WriteProtection::default(),
+        }
+    }
+
+    /// The file, if it is one.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Backing::File { file, .. } => Some(file.path()),
+            Backing::Memory(_) => None,
         }
     }
 

@@ -18,3 +18,4 @@ mod oracle;
 mod parts;
 mod power_cut;
 mod storm;
+mod versions;
