@@ -86,7 +86,8 @@ const OTHER_ENGINES: &[EngineRow] = &[EngineRow {
     name: "lsm",
     origin: "LSM-tree over a value log with byte addresses (BandSlim, section 3.4; WiscKey's key-value separation)",
     largest: Largest::Own(
-        "256 MiB; with lsm.layout = published 16 MiB less 2 B, since its entries have 24 bits for a length",
+        "256 MiB; with lsm.layout = published 16 MiB less 2 B and with segments 8 MiB less 1 B, since their entries have \
+         24 and 23 bits for a length",
     ),
     sections: &["buffer", "packing", "lsm", "ftl", "gc"],
     ordered: LsmEngine::ORDERED,

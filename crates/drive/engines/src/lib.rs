@@ -16,6 +16,7 @@
 //! | [`hash`] | hash-table FTLs: `original`, `plus`, `plus2` |
 //! | [`stored`] | any store of crate `store`, on logical pages |
 //! | [`divided`] | values that an engine does not take whole, in parts |
+//! | [`dram`] | a budget of DRAM for what an index on flash keeps at hand |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`firmware`] | cores, and the kinds of steps that each takes |
 
@@ -33,6 +34,7 @@ use kvdrive_sim::{Ns, TaskCell};
 
 pub mod config;
 pub mod divided;
+pub mod dram;
 pub mod firmware;
 pub mod hash;
 pub mod lsm;

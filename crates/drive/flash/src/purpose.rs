@@ -17,6 +17,8 @@ pub enum Purpose {
     Lookup,
     /// Reading and writing tables to merge them.
     Compaction,
+    /// Writing index pages of levels that are pinned in DRAM, and are on flash for the next power-on only.
+    Pinned,
     /// Reads on behalf of an iterator or a List.
     Cursor,
     /// Garbage collection of the value log: values moved.
@@ -59,11 +61,12 @@ impl Purpose {
     pub const COUNT: usize = Purpose::ALL.len();
 
     /// Every purpose with its name in reports, in the order of the reports.
-    pub const ALL: [(Purpose, &'static str); 16] = [
+    pub const ALL: [(Purpose, &'static str); 17] = [
         (Purpose::Value, "value"),
         (Purpose::Index, "index"),
         (Purpose::Lookup, "lookup"),
         (Purpose::Compaction, "compaction"),
+        (Purpose::Pinned, "pinned"),
         (Purpose::Cursor, "cursor"),
         (Purpose::ValueGc, "value_gc"),
         (Purpose::GcIndex, "gc_index"),

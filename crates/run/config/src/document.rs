@@ -14,7 +14,7 @@ use kvdrive_text::{Unit, quantity};
 use kvdrive_workload::{self as workload, OwnWorkload, PRESETS, Row};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint};
+use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint, LSM_DRAM_BYTES};
 use crate::profiles::{PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
 use crate::rules::{self, rules};
 use crate::sections::Config;
@@ -143,7 +143,7 @@ impl Document {
         self.dram_point.map(|point| point.name)
     }
 
-    /// Sets the DRAM of hash engines to a point of [`DRAM_POINTS`], at full size.
+    /// Sets the DRAM of engines to a point of [`DRAM_POINTS`], at full size.
     ///
     /// # Errors
     /// There is no such point.
@@ -154,6 +154,9 @@ impl Document {
         };
         self.set(&format!("{DRAM_ACCOUNTING}={}", point.accounting))?;
         self.set(&format!("{DRAM_BYTES}={}", point.bytes))?;
+        if let Some(bytes) = point.lsm_bytes {
+            self.set(&format!("{LSM_DRAM_BYTES}={bytes}"))?;
+        }
         self.dram_point = Some(point);
         Ok(())
     }

@@ -63,6 +63,11 @@ pub static PROFILES: &[Profile] = &[
         text: include_str!("../profiles/pm983.toml"),
     },
     Profile {
+        name: "pink",
+        origin: "the board of PinK (ATC'20) as its public submission of October 2019 describes it: 8 x 8 dies, 64 MiB of DRAM for 64 GiB",
+        text: include_str!("../profiles/pink.toml"),
+    },
+    Profile {
         name: "saker-low",
         origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
         text: include_str!("../profiles/saker-low.toml"),

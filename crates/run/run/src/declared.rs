@@ -77,6 +77,9 @@ pub fn declared() -> anyhow::Result<Vec<Declared>> {
         let settings = vec![format!("engine.name={}", BLOCK.name), format!("host.store={}", store.name)];
         kinds.push((store.name, default_profile(BLOCK.name), settings));
     }
+    // A drive has these counters only with a budget of DRAM for its index.
+    let with_dram = vec!["engine.name=lsm".to_owned(), "lsm.dram_bytes=1048576".to_owned()];
+    kinds.push(("lsm", default_profile("lsm"), with_dram));
     let mut all: Vec<Declared> = Vec::new();
     for (name, profile, mut settings) in kinds {
         settings.push("flash.blocks_per_die=64".to_owned());

@@ -38,6 +38,7 @@ const EXTRAS: &[(u64, &[&str])] = &[
     (2, &["store.operations_bytes=65536", "store.operations_bytes=16384"]),
     (3, &["hashlog.segment_bytes=262144"]),
     (3, &["saker.enabled=true saker.container_bytes=4096", "saker.enabled=true saker.container_bytes=16384"]),
+    (3, &["lsm.dram_bytes=30000 lsm.pinned_levels=2", "lsm.dram_bytes=300000 lsm.dram_eviction=fifo"]),
 ];
 
 /// Rules by which flash fails; a case has one of them or none. None of them makes the drive lose a pair.

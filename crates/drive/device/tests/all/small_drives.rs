@@ -85,6 +85,9 @@ pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
         config.lsm.packing.policy = packing.name.into();
         config.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
         config.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
+        if turn % 2 == 1 {
+            (config.lsm.index.dram_bytes, config.lsm.index.pinned_levels) = (20_000, 2);
+        }
         config.lsm.buffer.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
         config
     };

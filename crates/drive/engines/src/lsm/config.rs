@@ -6,6 +6,7 @@ use kvdrive_flash::Geometry;
 use super::bloom::BloomConfig;
 use super::compaction::{COMPACTIONS, compaction_row};
 use super::layout::{LAYOUTS, layout_row};
+use crate::dram::{EVICTIONS, eviction_row};
 use crate::packing::PackingConfig;
 use crate::page_buffer::BufferConfig;
 
@@ -77,7 +78,7 @@ impl GcConfig {
 #[section("lsm")]
 pub struct IndexConfig {
     /// Layout of a table on flash. `published`: as in the published firmware, with keys of exactly 4 B. `sound`: keys
-    /// of 1 to 255 B, and a sequence number in each entry.
+    /// of 1 to 255 B, and a sequence number in each entry. `segments`: PinK's, one page to read for each table.
     #[setting(is = Row(|| LAYOUTS.iter().map(|row| row.name).collect()), image)]
     pub layout: String,
     /// Entries of a full memtable.
@@ -93,13 +94,24 @@ pub struct IndexConfig {
     /// Compaction policy: which tables are merged, and when (`kvdrive list compactions`).
     #[setting(is = Row(|| COMPACTIONS.iter().map(|row| row.name).collect()), image)]
     pub compaction: String,
-    /// Policy `tiered`: number of tables for which a level has places, one number for each level.
+    /// Policy `tiered`: number of tables for which a level has places, one number for each level. Policy `whole`:
+    /// memtables of entries that level 1 and those after it hold; the last number is the last level's, which has no limit.
     #[setting(is = Integers(4, 3, 1 << 20))]
     pub rings: Vec<u32>,
     /// The whole index is merged when the bytes that count as live have grown by this share, in percent, since its last
     /// such merge, so that at most as many more count as live than are. 0: it is merged only for room.
     #[setting(is = Integer(0, 1000))]
     pub count_growth_percent: u32,
+    /// DRAM of the index, bytes: lists of tables and of their pages first, then pages of pinned levels, filters, and
+    /// other pages that lookups have read. 0: as published, all lists and no pages.
+    #[setting(is = Integer(0, 1 << 40), shrinks)]
+    pub dram_bytes: u64,
+    /// Upper levels whose pages are in DRAM as far as it has room for them (PinK). They are on flash, too.
+    #[setting(is = Integer(0, 64), when = &[When::on("lsm.dram_bytes")])]
+    pub pinned_levels: u32,
+    /// Which page makes room in DRAM.
+    #[setting(is = Row(|| EVICTIONS.iter().map(|row| row.name).collect()), when = &[When::on("lsm.dram_bytes")])]
+    pub dram_eviction: String,
     /// Firmware time to insert an entry into the memtable, ns.
     #[setting(is = TIME, key = "controller.index_insert_ns")]
     pub memtable_insert_ns: u64,
@@ -121,6 +133,9 @@ impl Default for IndexConfig {
             compaction: "tiered".into(),
             rings: vec![4, 16, 128, 65537],
             count_growth_percent: 0,
+            dram_bytes: 0,
+            pinned_levels: 0,
+            dram_eviction: "lru".into(),
             memtable_insert_ns: 0,
             index_probe_ns: 0,
             table_entry_ns: 0,
@@ -139,6 +154,10 @@ impl IndexConfig {
         if compaction_row(&self.compaction).is_none() {
             let known = names(COMPACTIONS.iter().map(|row| row.name).collect());
             return Err(format!("compaction: \"{}\" is not one of {known}", self.compaction));
+        }
+        if eviction_row(&self.dram_eviction).is_none() {
+            let known = names(EVICTIONS.iter().map(|row| row.name).collect());
+            return Err(format!("dram_eviction: \"{}\" is not one of {known}", self.dram_eviction));
         }
         if !(1..=1 << 24).contains(&self.memtable_entries) {
             return Err(format!(

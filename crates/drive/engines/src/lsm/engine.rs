@@ -441,7 +441,12 @@ impl Engine for LsmEngine {
         };
         let counts = self.memcpy.counts().and(&self.moved).and(&self.log.statistics());
         let counts = counts.and(&self.log.buffer_statistics()).and(&self.index.counters()).and(&own);
+        let counts = self.index.dram().iter().fold(counts, |counts, dram| counts.and(dram.counters()));
         self.ftl.iter().fold(counts, |counts, ftl| counts.and(&ftl.statistics()))
+    }
+
+    fn dram(&self) -> Counts {
+        self.index.dram().map(|dram| dram.bytes().counts()).unwrap_or_default()
     }
 }
 

@@ -33,8 +33,9 @@ use super::lookup;
 use super::memtable::{Memtable, Pair};
 use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
 use super::room::Ledger;
-use super::space::TableSpace;
+use super::space::{TableDram, TableSpace};
 use super::table::{Pull, Table, TableStream};
+use crate::dram::{Dram, eviction_row};
 use crate::firmware::{Cores, Role};
 use crate::value_log::{SegmentPool, Vaddr};
 
@@ -135,11 +136,13 @@ impl Index {
         let shape =
             CompactionShape { memtable_entries: config.memtable_entries, rings: config.rings.clone() };
         let policy = (row.build)(&shape);
-        let space = flash.map(|(ftl, pool)| Rc::new(TableSpace::new(&sim, ftl, pool, page_bytes)));
+        let row = eviction_row(&config.dram_eviction).expect("the configuration has been checked");
+        let dram = || (config.dram_bytes > 0).then(|| Dram::new(config.dram_bytes, row));
+        let space = flash.map(|(ftl, pool)| Rc::new(TableSpace::new(&sim, ftl, pool, page_bytes, dram())));
         let empty = Version::new((0..policy.levels()).map(|level| policy.partitioned(level)));
         let on_flash = found.highest_id().map_or(0, |id| id.0.saturating_add(1));
         let tables = match &space {
-            Some(space) => found.rebuild(&image, space, layout.covered_by_index_page(), empty)?,
+            Some(space) => found.rebuild(&image, space, layout.lists(), empty)?,
             None => empty,
         };
         let memtable = |pairs: std::collections::BTreeMap<Key, Entry>| {
@@ -152,7 +155,7 @@ impl Index {
         let in_memory = image.keys().map(KeyClass::of);
         let longest = tables.newest_first().map(|table| table.facts.longest).chain(in_memory).max();
         let frozen = image.frozen.map(|(age, pairs)| Frozen { age, entries: memtable(pairs) });
-        Ok(Index(Rc::new(Inner {
+        let index = Index(Rc::new(Inner {
             active: TaskCell::new(memtable(image.active)),
             frozen: TaskCell::new(frozen),
             tables: TaskCell::new(Rc::new(tables)),
@@ -171,7 +174,14 @@ impl Index {
             most_tables,
             values,
             journal,
-        })))
+        }));
+        index.settle_dram();
+        Ok(index)
+    }
+
+    /// The budget of DRAM, if there is one.
+    pub fn dram(&self) -> Option<&TableDram> {
+        self.0.space.as_ref().and_then(|space| space.dram())
     }
 
     /// The index's part of the protected image, as it is now.
@@ -301,7 +311,12 @@ impl Index {
             None => {
                 let tables = inner.tables.borrow().clone();
                 let core = inner.cores.of(Role::Dispatch);
-                lookup::find(&tables, &*inner.layout, key, core, probe_ns, Purpose::Lookup)?
+                let (layout, mut reads) = (&*inner.layout, 0);
+                let found = lookup::find(&tables, layout, key, core, probe_ns, Purpose::Lookup, &mut reads);
+                if let Some(dram) = self.dram() {
+                    dram.note_lookup(reads);
+                }
+                found?
             }
         };
         Ok(newest.filter(|entry| !entry.tombstone))

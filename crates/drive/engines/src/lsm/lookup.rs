@@ -1,8 +1,8 @@
 //! Finding keys in the tables: newest table first, in each table filter, index and data in turn.
 //!
 //! The release of the published firmware walks the tables of a level from the oldest to the newest and can
-//! return a value that was overwritten; here the newest wins. The lookup of one key caches no page in DRAM, as
-//! published: every step is a flash read. The lookup of many keys at a time ([`find_all`]), which collection of the
+//! return a value that was overwritten; here the newest wins. Without a budget of DRAM ([`crate::dram`]) the lookup of one
+//! key caches no page, as published: every step is a flash read. The lookup of many keys at a time ([`find_all`]), which collection of the
 //! value log asks for, reads each page of a table once.
 
 use kvdrive_flash::Purpose;
@@ -15,7 +15,7 @@ use super::levels::Version;
 use super::table::Table;
 
 /// The newest entry of `key` in any table of `version`; tombstones are entries, too. Each table looked into
-/// costs `probe_ns` of firmware time.
+/// costs `probe_ns` of firmware time. `reads` counts the pages that it reads from flash.
 ///
 /// `UNRECOVERED_ERROR` when a page that had to be read is damaged: it might have held the newest entry.
 pub fn find(
@@ -25,10 +25,11 @@ pub fn find(
     core: &Resource,
     probe_ns: u64,
     purpose: Purpose,
+    reads: &mut u32,
 ) -> Result<Option<Entry>, Status> {
     for table in version.candidates(key) {
         core.run_noted(probe_ns, "index", "look into a table");
-        if let Some(entry) = find_in(table, layout, key, &mut FromFlash(purpose))? {
+        if let Some(entry) = find_in(table, layout, key, &mut FromFlash { purpose, reads })? {
             return Ok(Some(entry));
         }
     }
@@ -59,6 +60,9 @@ pub fn find_all(
 
 /// Provides the pages of a table that a lookup requests.
 trait Pages {
+    /// Finds the page that the table's list leads to ([`Table::search_list`]).
+    fn search_list(&mut self, table: &Table, key: &Key) -> Result<(), Status>;
+
     fn show<T>(
         &mut self,
         table: &Table,
@@ -67,10 +71,17 @@ trait Pages {
     ) -> Result<T, Status>;
 }
 
-/// Each time from flash.
-struct FromFlash(Purpose);
+/// Each time from flash, or from the budget of DRAM.
+struct FromFlash<'a> {
+    purpose: Purpose,
+    reads: &'a mut u32,
+}
 
-impl Pages for FromFlash {
+impl Pages for FromFlash<'_> {
+    fn search_list(&mut self, table: &Table, key: &Key) -> Result<(), Status> {
+        table.search_list(key, self.purpose, self.reads)
+    }
+
     #[inline]
     fn show<T>(
         &mut self,
@@ -79,8 +90,14 @@ impl Pages for FromFlash {
         judge: impl FnOnce(&[PageBytes]) -> T,
     ) -> Result<T, Status> {
         match want.pages.len() {
-            1 => table.read_page(want.part, want.pages.start, self.0).map(|page| judge(&[page])),
-            _ => table.read(want.part, want.pages.clone(), self.0).map(|pages| judge(&pages)),
+            1 => {
+                let page = table.read_page(want.part, want.pages.start, self.purpose, self.reads);
+                page.map(|page| judge(&[page]))
+            }
+            _ => {
+                let pages = table.read_counted(want.part, want.pages.clone(), self.purpose, self.reads);
+                pages.map(|pages| judge(&pages))
+            }
         }
     }
 }
@@ -93,6 +110,10 @@ struct ShownBefore {
 }
 
 impl Pages for ShownBefore {
+    fn search_list(&mut self, table: &Table, key: &Key) -> Result<(), Status> {
+        table.search_list(key, self.purpose, &mut 0)
+    }
+
     fn show<T>(
         &mut self,
         table: &Table,
@@ -119,6 +140,7 @@ fn find_in(
     key: &Key,
     pages: &mut impl Pages,
 ) -> Result<Option<Entry>, Status> {
+    pages.search_list(table, key)?;
     let mut step = layout.probe(&table.facts, key, true);
     loop {
         let want = match step {

@@ -190,6 +190,7 @@ impl Index {
         let (added, dropped) = (Cow::Owned(vec![(id, to as u8)]), Cow::Owned(vec![id]));
         inner.journal.record(IndexRecord::TablesChanged { added, dropped, flushed: false });
         *inner.tables.borrow_mut() = Rc::new(present.changed(&[id], std::iter::once((to, table))));
+        self.settle_dram();
         self.count(|counters| counters.moves += 1);
     }
 
@@ -293,7 +294,7 @@ impl Index {
                 Some(output) => output,
                 None => {
                     self.check_list(rewrite.inputs.len(), outputs.0.len() + 1)?;
-                    writer.insert(self.begin_table(most, space, rewrite.purpose)?)
+                    writer.insert(self.begin_table(most, space, rewrite)?)
                 }
             };
             output.push(&merged.key, &merged.entry);
@@ -343,7 +344,7 @@ impl Index {
         &self,
         most_entries: u32,
         space: &Rc<TableSpace>,
-        purpose: Purpose,
+        rewrite: &Rewrite,
     ) -> Result<TableWriter, Status> {
         let inner = &*self.0;
         let id = TableId(inner.next_table.get());
@@ -352,7 +353,13 @@ impl Index {
         let name = (id, inner.values.next_opening());
         let entry_ns = inner.config.table_entry_ns;
         let core = inner.cores.of(Role::Collection);
-        Ok(TableWriter::new(name, &*inner.layout, most_entries, space, purpose, core, entry_ns))
+        let is_pinned = space.dram().is_some() && rewrite.to < inner.config.pinned_levels as usize;
+        let purpose = if is_pinned { Purpose::Pinned } else { rewrite.purpose };
+        let mut writer = TableWriter::new(name, &*inner.layout, most_entries, space, purpose, core, entry_ns);
+        if is_pinned {
+            writer.keep_pages();
+        }
+        Ok(writer)
     }
 
     /// Replaces the sources of a rewrite by the new tables.
@@ -375,5 +382,20 @@ impl Index {
             *inner.frozen.borrow_mut() = None;
         }
         rewrite.inputs.iter().for_each(|table| table.set_obsolete());
+        self.settle_dram();
+    }
+
+    /// After the tables have changed: which lists and which levels are in DRAM.
+    pub(super) fn settle_dram(&self) {
+        let inner = &*self.0;
+        let Some(dram) = inner.space.as_ref().and_then(|space| space.dram()) else { return };
+        let tables = inner.tables.borrow().clone();
+        let mut listed = dram.hold_lists(tables.newest_first().map(|table| table.list_bytes()));
+        for (level, tables) in (0..).zip(tables.levels()) {
+            for table in tables.tables().iter().rev() {
+                table.set_in_dram(dram, listed > 0, level < inner.config.pinned_levels);
+                listed = listed.saturating_sub(1);
+            }
+        }
     }
 }

@@ -18,7 +18,7 @@ use kvdrive_flash::ftl::Lpa;
 use kvdrive_nvme::Key;
 
 use super::entry::{AddressBounds, Entry, TableId};
-use super::layout::{KeyClass, Part, TableFacts};
+use super::layout::{KeyClass, Lists, Part, TableFacts};
 use super::levels::Version;
 use super::space::{TABLE_PAGE_KIND, TableSpace};
 use super::table::{OfTable, PageTag, Table};
@@ -183,12 +183,11 @@ impl FoundTables {
     }
 
     /// Builds the tables of the image, claims their pages, and has the FTL forget the pages of all others.
-    /// `covered`: see [`super::layout::Layout::covered_by_index_page`].
     pub(super) fn rebuild(
         mut self,
         image: &IndexImage,
         space: &Rc<TableSpace>,
-        covered: Option<u32>,
+        lists: Lists,
         empty: Version,
     ) -> Result<Version, RecoverError> {
         let levels = empty.levels().len();
@@ -202,7 +201,7 @@ impl FoundTables {
                 return Err(RecoverError::Overlap);
             }
             let level = usize::from(level);
-            match facts_of(id, &pages, covered) {
+            match facts_of(id, &pages, lists) {
                 Some(facts) => tables.push((level, Rc::new(known_table(facts, &pages, space)))),
                 // Without its footer the other pages are of no use. They stay: this table is never dropped.
                 None => lost.push((level, lost_facts(id, &pages))),
@@ -221,7 +220,7 @@ impl FoundTables {
 }
 
 /// The facts of a table by its pages' tags; `None` if too many pages are lost to tell where a key would be.
-fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Option<TableFacts> {
+fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], lists: Lists) -> Option<TableFacts> {
     let tags = || pages.iter().map(|(tag, _)| tag);
     let footer = tags().find(|tag| tag.is_footer())?;
     let OfTable::Footer { entries, data_pages, index_pages, bloom_pages, longest } = footer.of_table else {
@@ -241,11 +240,12 @@ fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Opti
     };
     // The first page of either part has the lowest key, unless it carries the footer.
     let min = first_of(Part::Data, 0).or_else(|| first_of(Part::Index, 0))?;
-    let fences: Option<Rc<[Key]>> = match covered {
-        None => Some(Rc::from([])),
-        Some(covered) => (1..index_pages)
+    let fences: Option<Rc<[Key]>> = match lists {
+        Lists::Nothing => Some(Rc::from([])),
+        Lists::IndexPages(covered) => (1..index_pages)
             .map(|number| first_of(Part::Index, number).or_else(|| first_of(Part::Data, number * covered)))
             .collect(),
+        Lists::DataPages => Some(first_keys(data_pages, |number| first_of(Part::Data, number))),
     };
     let (max, addresses, fences) = (footer.key?, footer.addresses, fences?);
     Some(TableFacts {
@@ -261,6 +261,22 @@ fn facts_of(id: TableId, pages: &[(PageTag, Lpa)], covered: Option<u32>) -> Opti
         fences,
         longest,
     })
+}
+
+/// First keys of the pages after the first. A lost page gets the key of the page after it, or above the last page the
+/// highest key: its own keys are then looked for on the page before, whose layout knows by the equal keys that more
+/// pages may have them.
+fn first_keys(pages: u32, first_of: impl Fn(u32) -> Option<Key>) -> Rc<[Key]> {
+    let mut next = HIGHEST_KEY;
+    let mut firsts: Vec<Key> = (1..pages)
+        .rev()
+        .map(|number| {
+            next = first_of(number).unwrap_or(next);
+            next
+        })
+        .collect();
+    firsts.reverse();
+    firsts.into()
 }
 
 /// Stands for a table whose footer is lost. Its lowest key is known if the first page of its data or index was

@@ -12,7 +12,9 @@ use kvdrive_flash::media::PageData;
 use kvdrive_nvme::Status;
 use kvdrive_sim::{Sim, TaskCell, join_all};
 
-use super::layout::PageBytes;
+use super::entry::TableId;
+use super::layout::{PageBytes, Part};
+use crate::dram::Dram;
 use crate::value_log::{SegmentId, SegmentPool, Use};
 
 /// Kind of a table page in its spare area.
@@ -33,13 +35,36 @@ pub struct TableSpace {
     ftl: Ftl,
     pool: SegmentPool,
     page_bytes: u32,
+    dram: Option<TableDram>,
     segments: TaskCell<Segments>,
 }
 
+/// Lists and pages of tables that are in DRAM.
+pub type TableDram = Dram<PageName, PageBytes>;
+/// A page of a table.
+pub type PageName = (TableId, Part, u32);
+
 impl TableSpace {
     /// No page is taken.
-    pub fn new(sim: &Sim, ftl: Ftl, pool: SegmentPool, page_bytes: u32) -> TableSpace {
-        TableSpace { sim: sim.clone(), ftl, pool, page_bytes, segments: TaskCell::default() }
+    pub fn new(
+        sim: &Sim,
+        ftl: Ftl,
+        pool: SegmentPool,
+        page_bytes: u32,
+        dram: Option<TableDram>,
+    ) -> TableSpace {
+        TableSpace { sim: sim.clone(), ftl, pool, page_bytes, dram, segments: TaskCell::default() }
+    }
+
+    /// The budget of DRAM; `None`: bounds and first keys are in DRAM, and no page is.
+    #[inline]
+    pub fn dram(&self) -> Option<&TableDram> {
+        self.dram.as_ref()
+    }
+
+    /// Bytes of a page.
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
     }
 
     /// After a power cut: takes the pages on which live tables were found. `false` if a page lies in a segment of
@@ -222,7 +247,7 @@ mod tests {
         };
         let ftl = Ftl::new(FlashPort::new(sim, flash, media), &config);
         let pool = SegmentPool::new(11, 4, Reserve { index_segments: 0, gc_segments: 1 }, |_| {});
-        Rc::new(TableSpace::new(sim, ftl, pool, 512))
+        Rc::new(TableSpace::new(sim, ftl, pool, 512, None))
     }
 
     fn contents(pages: usize) -> Vec<(PageData, [u8; 48])> {

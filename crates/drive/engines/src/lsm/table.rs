@@ -14,6 +14,8 @@
 //! The footer is on the page that is issued last. The tags are enough to find a table again after a power cut: no page
 //! of it has to be read ([`super::recovery`]).
 
+mod in_dram;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -155,6 +157,13 @@ pub struct Table {
     unpacked: TaskCell<Vec<Option<(PageData, PageBytes)>>>,
     obsolete: Cell<bool>,
     damaged: Cell<bool>,
+    /// Its level is pinned in DRAM.
+    pinned: Cell<bool>,
+    /// Its list is in DRAM.
+    listed: Cell<bool>,
+    list_bytes: u64,
+    /// Pages that were just written and are to be pinned.
+    written: TaskCell<Vec<(Part, u32, PageData)>>,
 }
 
 impl Table {
@@ -164,12 +173,28 @@ impl Table {
         let entries = pages.iter().take(facts.position(Part::Bloom, 0));
         let damaged = pages.is_empty() || entries.into_iter().any(Option::is_none);
         let (unpacked, obsolete) = (TaskCell::default(), Cell::new(false));
-        Table { facts, pages, space, unpacked, obsolete, damaged: Cell::new(damaged) }
+        let (pinned, listed, written) = (Cell::new(false), Cell::new(true), TaskCell::default());
+        let list_bytes = in_dram::list_bytes(&facts);
+        Table {
+            facts,
+            pages,
+            space,
+            unpacked,
+            obsolete,
+            damaged: Cell::new(damaged),
+            pinned,
+            listed,
+            list_bytes,
+            written,
+        }
     }
 
     /// Nothing will find it any more.
     pub fn set_obsolete(&self) {
         self.obsolete.set(true);
+        if let Some(dram) = self.space.dram() {
+            dram.forget(self.name(Part::Data, 0), self.name(Part::Bloom, u32::MAX));
+        }
     }
 
     /// Could some of its entries not be read? Such a table is never rewritten, so that its other entries remain
@@ -190,17 +215,63 @@ impl Table {
         numbers: std::ops::Range<u32>,
         purpose: Purpose,
     ) -> Result<Vec<PageBytes>, Status> {
+        self.read_counted(part, numbers, purpose, &mut 0)
+    }
+
+    /// As [`Table::read`]; `reads` counts the pages that come from flash.
+    pub fn read_counted(
+        &self,
+        part: Part,
+        numbers: std::ops::Range<u32>,
+        purpose: Purpose,
+        reads: &mut u32,
+    ) -> Result<Vec<PageBytes>, Status> {
         if numbers.is_empty() {
             return Ok(Vec::new());
         }
         let from = self.facts.position(part, numbers.start);
         let pages = self.pages.get(from..from + numbers.len()).ok_or(Status::UNRECOVERED_ERROR)?;
-        self.note_damage(part, self.space.read_all(pages, purpose))
+        let Some(dram) = self.space.dram() else {
+            *reads += pages.len() as u32;
+            return self.note_damage(part, self.space.read_all(pages, purpose));
+        };
+        let held: Vec<_> = numbers.clone().map(|number| dram.find(&self.name(part, number))).collect();
+        let missing: Vec<_> =
+            pages.iter().zip(&held).filter(|(_, held)| held.is_none()).map(|(page, _)| *page).collect();
+        *reads += missing.len() as u32;
+        let mut read = self.note_damage(part, self.space.read_all(&missing, purpose))?.into_iter();
+        let complete = numbers.zip(held).map(|(number, held)| {
+            held.unwrap_or_else(|| {
+                let page = read.next().expect("what is not held was read");
+                if self.pinned.get() {
+                    self.keep(dram, part, number, &page);
+                }
+                page
+            })
+        });
+        Ok(complete.collect())
     }
 
-    /// Reads one page for a lookup.
-    pub fn read_page(&self, part: Part, number: u32, purpose: Purpose) -> Result<PageBytes, Status> {
+    /// Reads one page for a lookup; `reads` counts it if it comes from flash.
+    pub fn read_page(
+        &self,
+        part: Part,
+        number: u32,
+        purpose: Purpose,
+        reads: &mut u32,
+    ) -> Result<PageBytes, Status> {
         let page = self.pages.get(self.facts.position(part, number)).ok_or(Status::UNRECOVERED_ERROR)?;
+        if let Some(dram) = self.space.dram() {
+            if let Some(page) = dram.find(&self.name(part, number)) {
+                return Ok(page);
+            }
+            *reads += 1;
+            let data = self.note_damage(part, self.space.read(*page, purpose))?;
+            let page = self.space.bytes_of(data);
+            self.keep(dram, part, number, &page);
+            return Ok(page);
+        }
+        *reads += 1;
         let data = self.note_damage(part, self.space.read(*page, purpose))?;
         Ok(if part == Part::Index { self.unpack(number, data) } else { self.space.bytes_of(data) })
     }
@@ -258,6 +329,8 @@ pub struct TableStream {
     purpose: Purpose,
     ahead: u32,
     wanted: Option<(Part, u32)>,
+    /// The key that its list has yet to be searched for.
+    sought: Option<Key>,
     /// Pages read ahead, by part, in order.
     fetched: VecDeque<(Part, u32, PageBytes)>,
     /// The table is lost, and the stream has yet to report it: an end without an error would hide the loss of its keys.
@@ -273,9 +346,10 @@ impl TableStream {
         ahead: u32,
         purpose: Purpose,
     ) -> TableStream {
+        let sought = if let Start::Key(key) = &start { Some(*key) } else { None };
         let scan = layout.scan(&table.facts, start);
-        let is_lost_untold = table.is_lost();
-        TableStream { table, scan, purpose, ahead, wanted: None, fetched: VecDeque::new(), is_lost_untold }
+        let (is_lost_untold, fetched) = (table.is_lost(), VecDeque::new());
+        TableStream { table, scan, purpose, ahead, wanted: None, sought, fetched, is_lost_untold }
     }
 
     /// Appends some of the next pairs to `out`, if no page has to be read for them.
@@ -307,6 +381,9 @@ impl TableStream {
 
     /// Reads the page that is missing and those after it.
     pub fn refill(&mut self) -> Result<(), Status> {
+        if let Some(key) = self.sought.take() {
+            self.table.search_list(&key, self.purpose, &mut 0)?;
+        }
         let Some((part, number)) = self.wanted.take() else { return Ok(()) };
         let end = self.table.facts.pages(part).min(number + self.ahead);
         if number >= end {
@@ -354,6 +431,8 @@ struct Output {
     age: u64,
     pages: PagesUnderWay,
     written: Vec<(Part, u32, Lpa)>,
+    /// The pages themselves, if they are to be pinned.
+    kept: Option<Vec<(Part, u32, PageData)>>,
     purpose: Purpose,
 }
 
@@ -369,7 +448,7 @@ impl TableWriter {
         entry_ns: u64,
     ) -> TableWriter {
         let pages = PagesUnderWay::new(space.clone());
-        let output = Output { id, age, pages, written: Vec::new(), purpose };
+        let output = Output { id, age, pages, written: Vec::new(), kept: None, purpose };
         TableWriter {
             builder: layout.build(most_entries),
             output,
@@ -379,6 +458,11 @@ impl TableWriter {
             entry_ns,
             charged: 0,
         }
+    }
+
+    /// Keeps the pages that it writes, to pin them.
+    pub fn keep_pages(&mut self) {
+        self.output.kept = Some(Vec::new());
     }
 
     /// Adds an entry; keys ascend.
@@ -419,7 +503,9 @@ impl TableWriter {
         output.written.sort_unstable();
         let pages = output.written.iter().map(|(_, _, lpa)| Some(*lpa)).collect();
         let space = output.pages.keep();
-        Ok(Table::new(facts, pages, space))
+        let table = Table::new(facts, pages, space);
+        *table.written.borrow_mut() = output.kept.unwrap_or_default();
+        Ok(table)
     }
 
     fn charge(&mut self) {
@@ -451,6 +537,9 @@ impl Output {
                     longest: facts.longest,
                 }),
             };
+            if let Some(kept) = self.kept.as_mut().filter(|_| !page.is_blank) {
+                kept.push((page.part, page.number, page.data.clone()));
+            }
             names.push((page.part, page.number));
             contents.push((page.data, tag.encode()));
         }

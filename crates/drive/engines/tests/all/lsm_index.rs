@@ -1,7 +1,9 @@
-//! The index against an oracle, in both layouts and under every compaction policy: contents, cursors,
+//! The index against an oracle, in every layout and under every compaction policy: contents, cursors,
 //! snapshots, bytes of the value log that count as live, garbage collection with reused segments, and the
 //! published page counts. Power cuts, damage and full drives are in [`faults`].
 
+#[path = "lsm_index_dram.rs"]
+mod dram;
 #[path = "lsm_index_faults.rs"]
 mod faults;
 #[path = "lsm_index_values.rs"]
@@ -107,11 +109,17 @@ fn config(layout: &str, compaction: &str) -> IndexConfig {
         memtable_insert_ns: 300,
         index_probe_ns: 200,
         table_entry_ns: 50,
+        ..IndexConfig::default()
     }
 }
 
 fn configs() -> impl Iterator<Item = IndexConfig> {
-    LAYOUTS.iter().flat_map(|layout| COMPACTIONS.iter().map(|row| config(layout.name, row.name)))
+    let all = LAYOUTS.iter().flat_map(|layout| COMPACTIONS.iter().map(|row| config(layout.name, row.name)));
+    // Every other one has DRAM for some lists and pages.
+    all.enumerate().map(|(at, config)| match at % 2 {
+        0 => config,
+        _ => IndexConfig { dram_bytes: 1_500, pinned_levels: 2, ..config },
+    })
 }
 
 /// An index, and the parts that it needs.
@@ -503,7 +511,10 @@ fn wrong_settings_name_their_key() {
         change(&mut config);
         config.check().unwrap_err()
     };
-    assert_eq!(wrong(|config| config.layout = "x".into()), "layout: \"x\" is not one of published, sound");
+    assert_eq!(
+        wrong(|config| config.layout = "x".into()),
+        "layout: \"x\" is not one of published, sound, segments"
+    );
     assert!(wrong(|config| config.compaction = "x".into()).starts_with("compaction: "));
     assert!(wrong(|config| config.memtable_entries = 0).starts_with("memtable_entries: 0 "));
     assert!(wrong(|config| config.bloom_hashes = 0).starts_with("bloom_hashes: 0 "));

@@ -108,6 +108,7 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
         FAILING,
     ),
     ("lsm", &[&["workload.name=w-m", "workload.ops=2000", "packing.dlt_entries=2", "buffer.entries=16"]], ""),
+    ("lsm", &[TINY, MIXED, LSM, &["lsm.dram_bytes=80KiB", "lsm.pinned_levels=1"]], ""),
     ("hashlog", &[TINY, MIXED, HASHLOG], ""),
     ("hashlog", &[TINY, MIXED, DIVIDED], ""),
     ("lsmtree", &[TINY, MIXED, LSMTREE, &["host.depth=4"]], ""),

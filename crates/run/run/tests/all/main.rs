@@ -12,6 +12,7 @@ mod kvcache;
 mod limits;
 mod load;
 mod numbers;
+mod pink_runs;
 mod read_back;
 mod reopened;
 mod saker_runs;

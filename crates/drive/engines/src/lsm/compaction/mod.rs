@@ -7,6 +7,7 @@
 
 mod leveled;
 mod tiered;
+mod whole;
 
 use kvdrive_nvme::Key;
 
@@ -83,7 +84,7 @@ pub trait CompactionPolicy {
 pub struct CompactionShape {
     /// Entries of a full memtable.
     pub memtable_entries: u32,
-    /// Ring sizes of `tiered`, one for each level.
+    /// Ring sizes of `tiered`, or memtables of entries that the levels of `whole` hold, one for each level.
     pub rings: Vec<u32>,
 }
 
@@ -109,6 +110,11 @@ pub static COMPACTIONS: &[CompactionRow] = &[
         name: "leveled",
         origin: "one partitioned run for each level, ten times as large as the level above (LevelDB, RocksDB)",
         build: |shape| Box::new(leveled::Leveled::new(shape)),
+    },
+    CompactionRow {
+        name: "whole",
+        origin: "one run for each level, merged whole into the next when it is full (PinK, USENIX ATC'20)",
+        build: |shape| Box::new(whole::Whole::new(shape)),
     },
 ];
 

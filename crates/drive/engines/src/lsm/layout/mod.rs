@@ -7,7 +7,9 @@
 //!
 //! To add a layout: one file here and one row in [`LAYOUTS`]; the oracle tests run over every row.
 
+mod key_class;
 mod published;
+mod segments;
 mod sound;
 
 use std::borrow::Cow;
@@ -17,6 +19,8 @@ use std::rc::Rc;
 use kvdrive_content::Region;
 use kvdrive_flash::media::PageData;
 use kvdrive_nvme::{Key, Status};
+
+pub use key_class::KeyClass;
 
 use super::bloom::{BloomConfig, BloomShape, FilterBuild};
 use super::entry::{AddressBounds, Entry, TableId};
@@ -55,46 +59,11 @@ pub struct TableFacts {
     pub index_pages: u32,
     /// Pages of the Bloom part.
     pub bloom_pages: u32,
-    /// First key of every index page but the first one, for layouts that choose an index page in DRAM.
+    /// First key of every page but the first one of the part that the layout's [`Lists`] are of.
     pub fences: Rc<[Key]>,
     /// Bytes of its longest key.
     pub longest: KeyClass,
 }
-
-/// Lengths of keys in steps of 8 B, as a footer has room for: the least that holds a key.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct KeyClass(u8);
-
-impl KeyClass {
-    /// Number of classes: 0 for keys of at most 16 B.
-    pub const COUNT: u8 = 31;
-
-    /// The class of this number; `None` if there are fewer.
-    pub fn new(number: u8) -> Option<KeyClass> {
-        (number < Self::COUNT).then_some(KeyClass(number))
-    }
-
-    /// The class of a key.
-    #[inline]
-    pub fn of(key: &Key) -> KeyClass {
-        KeyClass(key.tail_bytes().div_ceil(8) as u8)
-    }
-
-    /// The class of every key.
-    pub const LONGEST: KeyClass = KeyClass(Self::COUNT - 1);
-
-    /// Its number.
-    pub fn number(self) -> u8 {
-        self.0
-    }
-
-    /// Most bytes of a key of the class.
-    pub fn most_bytes(self) -> usize {
-        Key::MAX_LEN.min(Key::IDENTITY_BYTES + 8 * usize::from(self.0))
-    }
-}
-
-const _: () = assert!(Key::IDENTITY_BYTES + 8 * (KeyClass::COUNT as usize - 1) >= Key::MAX_LEN);
 
 impl TableFacts {
     /// Pages of a part.
@@ -217,13 +186,16 @@ pub struct BuiltPage {
     pub first: Option<Key>,
     /// What its entries refer to.
     pub addresses: AddressBounds,
+    /// It says nothing but what its tag says.
+    pub is_blank: bool,
 }
 
 impl BuiltPage {
     /// A page of these bytes.
     fn new(part: Part, number: u32, bytes: Vec<u8>, first: Key, addresses: AddressBounds) -> BuiltPage {
+        let is_blank = bytes.is_empty();
         let data = Rc::new(Region::from_bytes(bytes)).into();
-        BuiltPage { part, number, data, first: Some(first), addresses }
+        BuiltPage { part, number, data, first: Some(first), addresses, is_blank }
     }
 }
 
@@ -300,6 +272,17 @@ pub enum ProbeStep {
     Absent,
 }
 
+/// The first keys that DRAM keeps of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lists {
+    /// None.
+    Nothing,
+    /// Those of index pages, each of which is about this number of data pages.
+    IndexPages(u32),
+    /// Those of data pages.
+    DataPages,
+}
+
 /// How tables look; see the module's head.
 pub trait Layout {
     /// May this pair be indexed? `INVALID_KEY_SIZE`, `INVALID_VALUE_SIZE` or `CAPACITY_EXCEEDED` (an address
@@ -312,8 +295,8 @@ pub trait Layout {
     /// The most pages that a table of `entries` entries with keys up to `longest` takes.
     fn pages_at_most(&self, entries: u32, longest: KeyClass) -> u32;
 
-    /// Data pages that an index page covers, if lookups choose the index page by [`TableFacts::fences`].
-    fn covered_by_index_page(&self) -> Option<u32>;
+    /// The pages among which a lookup chooses by [`TableFacts::fences`].
+    fn lists(&self) -> Lists;
 
     /// Begins to read a table's entries.
     fn scan(&self, table: &TableFacts, start: Start) -> Box<dyn Scan>;
@@ -388,6 +371,14 @@ pub static LAYOUTS: &[LayoutRow] = &[
         max_value_bytes: u32::MAX,
         build: |shape| Box::new(sound::Sound::new(shape)),
     },
+    LayoutRow {
+        name: "segments",
+        origin: "keys of 1 to 255 B, 8 B beside a key (40-bit address, 23-bit length), one page to read for each table; \
+                 meta segments of PinK (USENIX ATC'20)",
+        reach_bytes: segments::REACH_BYTES,
+        max_value_bytes: segments::LENGTH_MAX_BYTES,
+        build: |shape| Box::new(segments::Segments::new(shape)),
+    },
 ];
 
 /// The row with this name.
@@ -398,7 +389,8 @@ pub fn layout_row(name: &str) -> Option<&'static LayoutRow> {
 /// The pages of a finished filter.
 fn push_filter(filter: FilterBuild, out: &mut Vec<BuiltPage>) {
     for (number, data) in (0..).zip(filter.finish()) {
-        out.push(BuiltPage { part: Part::Bloom, number, data, first: None, addresses: AddressBounds::NONE });
+        let addresses = AddressBounds::NONE;
+        out.push(BuiltPage { part: Part::Bloom, number, data, first: None, addresses, is_blank: false });
     }
 }
 
@@ -550,6 +542,14 @@ pub(super) mod tests {
         ) {
             let bloom = BloomConfig { bits_per_key, hashes: 7 };
             check(&*(layout_row("sound").unwrap().build)(TableShape { page_bytes, bloom }), page_bytes, &pairs, &probe);
+        }
+
+        #[test]
+        fn segments_give_back_what_was_put_in(
+            pairs in pairs(false), probe in pairs(false), page_bytes in prop_oneof![Just(1024u32), Just(8192)],
+        ) {
+            let bloom = BloomConfig { bits_per_key: 0, hashes: 1 };
+            check(&*(layout_row("segments").unwrap().build)(TableShape { page_bytes, bloom }), page_bytes, &pairs, &probe);
         }
 
         /// Damaged bytes with a valid checksum must not break anything: any bytes give an answer or

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use kvdrive_nvme::{Key, Status};
 
 use super::{
-    Build, BuiltPage, Damaged, KeyClass, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start,
+    Build, BuiltPage, Damaged, KeyClass, Layout, Lists, PageBytes, Part, ProbeStep, Scan, ScanStep, Start,
     TableShape,
 };
 use super::{SCAN_CHUNK, TableFacts, Want, push_filter};
@@ -91,8 +91,8 @@ impl Layout for Published {
             + entries.div_ceil(self.entries_per_page())
     }
 
-    fn covered_by_index_page(&self) -> Option<u32> {
-        None
+    fn lists(&self) -> Lists {
+        Lists::Nothing
     }
 
     fn scan(&self, table: &TableFacts, start: Start) -> Box<dyn Scan> {

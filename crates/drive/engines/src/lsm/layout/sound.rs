@@ -20,7 +20,7 @@ use std::rc::Rc;
 use kvdrive_nvme::{Key, Status};
 
 use super::{
-    Build, BuiltPage, Damaged, KeyClass, Layout, PageBytes, Part, ProbeStep, Scan, ScanStep, Start,
+    Build, BuiltPage, Damaged, KeyClass, Layout, Lists, PageBytes, Part, ProbeStep, Scan, ScanStep, Start,
     TableShape,
 };
 use super::{SCAN_CHUNK, TableFacts, View, Want, push_filter};
@@ -91,8 +91,8 @@ impl Layout for Sound {
             + data.div_ceil(self.records_per_page())
     }
 
-    fn covered_by_index_page(&self) -> Option<u32> {
-        Some(self.records_per_page())
+    fn lists(&self) -> Lists {
+        Lists::IndexPages(self.records_per_page())
     }
 
     fn scan(&self, table: &TableFacts, start: Start) -> Box<dyn Scan> {

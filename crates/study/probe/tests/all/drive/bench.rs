@@ -54,6 +54,9 @@ pub const ROUND_ROBIN_ON_FLAT: &[&str] = &[
     "lsmtree.background=own",
 ];
 
+/// A budget of DRAM for the index of `lsm` that has room for some lists and pages only.
+pub const LITTLE_DRAM: [&str; 2] = ["lsm.dram_bytes=30000", "lsm.pinned_levels=2"];
+
 /// `settings` on the usual drive, and together with [`ROUND_ROBIN_ON_FLAT`].
 pub fn usual_and_flat(settings: &[&str]) -> [Vec<String>; 2] {
     let usual: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();

@@ -4,6 +4,7 @@
 use kvdrive_content::Piece;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::layout::LAYOUTS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::power::PowerOnError;
@@ -217,6 +218,7 @@ fn any_full_index_takes_every_delete_and_then_stores_again() {
     for _ in 0..100 {
         let mut pick = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_owned();
         let compactions: Vec<_> = COMPACTIONS.iter().map(|row| row.name).collect();
+        let layouts: Vec<_> = LAYOUTS.iter().map(|row| row.name).collect();
         let packings: Vec<_> = PACKINGS.iter().map(|row| row.name).collect();
         let victims: Vec<_> = VICTIMS.iter().map(|row| row.name).collect();
         let settings = [
@@ -224,7 +226,7 @@ fn any_full_index_takes_every_delete_and_then_stores_again() {
             format!("flash.blocks_per_die={}", pick(&["8", "16", "24", "40"])),
             format!("flash.pages_per_block={}", pick(&["4", "8", "16"])),
             format!("ftl.over_provisioning={}", pick(&["0.1", "0.2", "0.4"])),
-            format!("lsm.layout={}", pick(&["published", "sound"])),
+            format!("lsm.layout={}", pick(&layouts)),
             format!("lsm.compaction={}", pick(&compactions)),
             format!("lsm.memtable_entries={}", pick(&["16", "32", "100", "500"])),
             format!("lsm.rings={}", pick(&["[3, 3, 4, 64]", "[3, 3, 3, 200]", "[4, 16, 128, 1024]"])),

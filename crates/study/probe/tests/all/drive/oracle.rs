@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::layout::LAYOUTS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::ftl::victim::VICTIMS;
 use kvdrive_flash::media::MEDIA;
@@ -12,7 +13,9 @@ use kvdrive_link::transfer::METHODS;
 use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
 
-use super::bench::{Bench, LARGE, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat};
+use super::bench::{
+    Bench, LARGE, LITTLE_DRAM, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat,
+};
 
 /// Runs `steps` random steps on the small drive with `settings`.
 fn random_stream(settings: &[String], steps: u64, seed: u64) {
@@ -106,10 +109,12 @@ fn every_medium_gives_the_same() {
 
 #[test]
 fn every_index_layout_and_compaction() {
-    for layout in ["published", "sound"] {
+    for layout in LAYOUTS {
         for compaction in COMPACTIONS {
-            let settings = [format!("lsm.layout={layout}"), format!("lsm.compaction={}", compaction.name)];
+            let settings =
+                [format!("lsm.layout={}", layout.name), format!("lsm.compaction={}", compaction.name)];
             random_stream(&settings, 1000, 4);
+            random_stream(&[&settings[..], &LITTLE_DRAM.map(str::to_owned)].concat(), 1000, 4);
         }
     }
 }

@@ -8,6 +8,7 @@ use kvdrive_config::faults::rules;
 use kvdrive_content::{Pattern, Piece};
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
+use kvdrive_engines::lsm::layout::LAYOUTS;
 use kvdrive_engines::packing::PACKINGS;
 use kvdrive_flash::faults::Rule;
 use kvdrive_flash::media::MEDIA;
@@ -18,7 +19,9 @@ use kvdrive_run::Watch;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::{Op, ValueSpec, Workload};
 
-use super::bench::{Bench, LARGE, LARGE_SIZES, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat};
+use super::bench::{
+    Bench, LARGE, LARGE_SIZES, LITTLE_DRAM, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat,
+};
 
 /// Stores and deletes of few keys, so that pairs are overwritten, deleted and collected.
 struct FewKeys {
@@ -163,15 +166,16 @@ fn every_packing_policy() {
 
 #[test]
 fn tags_medium_and_every_index_layout() {
-    for layout in ["published", "sound"] {
+    for layout in LAYOUTS {
         for compaction in COMPACTIONS {
             let settings = [
                 "media.kind=tags".to_owned(),
                 "lsm.memtable_entries=16".to_owned(),
-                format!("lsm.layout={layout}"),
+                format!("lsm.layout={}", layout.name),
                 format!("lsm.compaction={}", compaction.name),
             ];
             cut_everywhere(&settings, 120, 11, 4);
+            cut_everywhere(&[&settings[..], &LITTLE_DRAM.map(str::to_owned)].concat(), 120, 17, 5);
         }
     }
 }
