@@ -75,6 +75,39 @@ impl BlockCall<'_> {
     }
 }
 
+/// A [`BlockCall`] that owns what it names.
+pub(crate) enum OwnedCall {
+    Read(Blocks),
+    Write { first: u64, blocks: Vec<Block> },
+    WriteZeroes(Blocks),
+    Deallocate(Vec<Blocks>),
+    Flush,
+}
+
+impl BlockCall<'_> {
+    pub(crate) fn into_owned(self) -> OwnedCall {
+        match self {
+            BlockCall::Read(range) => OwnedCall::Read(range),
+            BlockCall::Write { first, blocks } => OwnedCall::Write { first, blocks: blocks.to_vec() },
+            BlockCall::WriteZeroes(range) => OwnedCall::WriteZeroes(range),
+            BlockCall::Deallocate(ranges) => OwnedCall::Deallocate(ranges.to_vec()),
+            BlockCall::Flush => OwnedCall::Flush,
+        }
+    }
+}
+
+impl OwnedCall {
+    pub(crate) fn borrowed(&self) -> BlockCall<'_> {
+        match self {
+            OwnedCall::Read(range) => BlockCall::Read(*range),
+            OwnedCall::Write { first, blocks } => BlockCall::Write { first: *first, blocks },
+            OwnedCall::WriteZeroes(range) => BlockCall::WriteZeroes(*range),
+            OwnedCall::Deallocate(ranges) => BlockCall::Deallocate(ranges),
+            OwnedCall::Flush => BlockCall::Flush,
+        }
+    }
+}
+
 /// A namespace of blocks, as Identify reports it.
 pub struct BlockHost {
     link: Rc<Link>,
@@ -209,44 +242,48 @@ pub(crate) fn take_blocks(memory: &dyn HostMemory, buffer: u64, count: u32) -> V
     (0..count).map(block).collect()
 }
 
-/// Puts the data of a command into the empty buffer at `buffer`; returns the command and the bytes that it
-/// names.
-pub(crate) fn stage(
-    memory: &dyn HostMemory,
-    buffer: u64,
-    most_blocks: u32,
-    call: BlockCall<'_>,
-) -> (NvmCommand, u32) {
-    let put = |address, piece: Piece<'_>| {
-        memory.write(address, piece).expect("a slot's buffer is mapped");
-    };
-    match call {
-        BlockCall::Read(range) => {
-            assert!(range.count <= most_blocks, "{range:?}");
-            (NvmCommand::Read(range), range.count * BLOCK_BYTES)
-        }
+/// The command of a call, and how many bytes it moves.
+pub(crate) fn command_of(call: &BlockCall<'_>) -> (NvmCommand, u32) {
+    match *call {
+        BlockCall::Read(range) => (NvmCommand::Read(range), range.count * BLOCK_BYTES),
         BlockCall::Write { first, blocks } => {
             let count = blocks.len() as u32;
-            assert!(count <= most_blocks, "{count} blocks");
-            for (block, content) in (0..).zip(blocks) {
-                let mut address = buffer + block * u64::from(BLOCK_BYTES);
-                content.read(0, BLOCK_BYTES, &mut |piece| {
-                    put(address, piece);
-                    address += u64::from(piece.bytes());
-                });
-            }
             (NvmCommand::Write(Blocks { first, count }), count * BLOCK_BYTES)
         }
         BlockCall::WriteZeroes(range) => (NvmCommand::WriteZeroes(range), 0),
         BlockCall::Deallocate(ranges) => {
-            assert!(ranges.len() <= RANGES_MAX as usize, "{} ranges", ranges.len());
-            let named: Vec<Range> = ranges.iter().map(range_of).collect();
-            put(buffer, Piece::Bytes(named.as_bytes()));
-            let command = NvmCommand::Deallocate { ranges: ranges.len() as u32 };
-            (command, named.as_bytes().len() as u32)
+            let count = ranges.len() as u32;
+            (NvmCommand::Deallocate { ranges: count }, count * size_of::<Range>() as u32)
         }
         BlockCall::Flush => (NvmCommand::Flush, 0),
     }
+}
+
+/// Passes the data of a call to `put`, each piece with its place.
+pub(crate) fn put_data(call: &BlockCall<'_>, put: &mut dyn FnMut(u32, Piece<'_>)) {
+    match call {
+        BlockCall::Write { blocks, .. } => {
+            for (block, content) in (0..).zip(*blocks) {
+                let mut at = block * BLOCK_BYTES;
+                content.read(0, BLOCK_BYTES, &mut |piece| {
+                    put(at, piece);
+                    at += piece.bytes();
+                });
+            }
+        }
+        BlockCall::Deallocate(ranges) => {
+            let named: Vec<Range> = ranges.iter().map(range_of).collect();
+            put(0, Piece::Bytes(named.as_bytes()));
+        }
+        BlockCall::Read(_) | BlockCall::WriteZeroes(_) | BlockCall::Flush => {}
+    }
+}
+
+/// Puts the data of a call into the empty buffer at `buffer`.
+pub(crate) fn stage(memory: &dyn HostMemory, buffer: u64, call: &BlockCall<'_>) {
+    put_data(call, &mut |at, piece| {
+        memory.write(buffer + u64::from(at), piece).expect("a slot's buffer is mapped");
+    });
 }
 
 fn range_of(blocks: &Blocks) -> Range {
@@ -262,6 +299,40 @@ pub struct BlockDriver {
 /// A command under way.
 #[must_use = "a dropped ticket loses the answer"]
 pub struct BlockTicket(JoinHandle<Result<Vec<Block>, Status>>);
+
+impl BlockTicket {
+    /// The command that this task carries out.
+    pub(crate) fn of(task: JoinHandle<Result<Vec<Block>, Status>>) -> BlockTicket {
+        BlockTicket(task)
+    }
+
+    /// Waits for the task.
+    pub(crate) fn joined(self) -> Result<Vec<Block>, Status> {
+        self.0.join()
+    }
+}
+
+/// The commands of one thread of a store.
+pub(crate) trait BlockQueue {
+    /// Begins a command, which has at most as many blocks as the drive takes.
+    fn submit(&self, call: BlockCall<'_>) -> BlockTicket;
+
+    /// Waits for a command, which another queue of the store may have begun; returns the blocks that it read.
+    ///
+    /// # Errors
+    /// The status that the drive answered.
+    fn wait(&self, ticket: BlockTicket) -> Result<Vec<Block>, Status>;
+}
+
+impl BlockQueue for BlockDriver {
+    fn submit(&self, call: BlockCall<'_>) -> BlockTicket {
+        BlockDriver::submit(self, call)
+    }
+
+    fn wait(&self, ticket: BlockTicket) -> Result<Vec<Block>, Status> {
+        BlockDriver::wait(self, ticket)
+    }
+}
 
 impl BlockDriver {
     /// A driver on `core` with a new queue pair of `entries` slots and up to `depth` commands under way.
@@ -299,7 +370,10 @@ impl BlockDriver {
         self.core.run_noted(submit_ns + if moves { dma_setup_ns } else { 0 }, "host", "submit");
         let slot = slotted.take_slot();
         slotted.host.memory.clear(slot.buffer);
-        let (command, bytes) = stage(&*slotted.host.memory, slot.buffer, slotted.host.most_blocks, call);
+        let checked = call.check(slotted.host.most_blocks);
+        checked.unwrap_or_else(|error| panic!("a store divides its runs: {error}"));
+        stage(&*slotted.host.memory, slot.buffer, &call);
+        let (command, bytes) = command_of(&call);
         let mut sqe = command.encode(slot.cid, NSID);
         prp::point_at(&mut sqe, slot.buffer, slot.list, bytes);
         assert!(slotted.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
@@ -314,7 +388,7 @@ impl BlockDriver {
     /// # Errors
     /// The status that the drive answered.
     pub fn wait(&self, ticket: BlockTicket) -> Result<Vec<Block>, Status> {
-        let answer = ticket.0.join();
+        let answer = ticket.joined();
         self.core.run_noted(self.slotted.host.costs.complete_ns, "host", "complete");
         answer
     }

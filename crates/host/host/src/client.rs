@@ -160,11 +160,18 @@ impl<V> Call<V> {
 
     /// The call without the value of a store or a batch, and that value.
     pub fn split(self) -> (Call<()>, Option<V>) {
-        let call = match self {
-            Call::Store { key, value, options } => {
-                return (Call::Store { key, value: (), options }, Some(value));
-            }
-            Call::Batch { value } => return (Call::Batch { value: () }, Some(value)),
+        match self {
+            Call::Store { key, value, options } => (Call::Store { key, value: (), options }, Some(value)),
+            Call::Batch { value } => (Call::Batch { value: () }, Some(value)),
+            call => (call.with(()), None),
+        }
+    }
+
+    /// The same call with this value, if it has one.
+    pub(crate) fn with<W>(self, value: W) -> Call<W> {
+        match self {
+            Call::Store { key, options, .. } => Call::Store { key, value, options },
+            Call::Batch { .. } => Call::Batch { value },
             Call::Retrieve { key } => Call::Retrieve { key },
             Call::RetrievePart { key, at, bytes } => Call::RetrievePart { key, at, bytes },
             Call::Delete { key } => Call::Delete { key },
@@ -174,8 +181,7 @@ impl<V> Call<V> {
             Call::Seek { key } => Call::Seek { key },
             Call::Next { iterator } => Call::Next { iterator },
             Call::Close { iterator } => Call::Close { iterator },
-        };
-        (call, None)
+        }
     }
 
     /// The value of a store.

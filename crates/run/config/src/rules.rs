@@ -107,12 +107,11 @@ const CONDITIONS: &[(&str, Condition)] = &[
         })
     }),
     ("host.store", |c| {
-        let problem = match (c.has_store_on_host(), c.engine.name.as_str(), c.run.clock.as_str()) {
-            (true, engine, _) if engine != BLOCK.name => {
+        let problem = match (c.has_store_on_host(), c.engine.name.as_str()) {
+            (true, engine) if engine != BLOCK.name => {
                 format!("needs a drive of blocks; engine.name is \"{engine}\", set it to \"block\"")
             }
-            (true, _, "wall") => "is for model time; set run.clock to virtual".to_owned(),
-            (true, ..) if c.media.has_file() => "is for a drive in memory; set media.kind to tags".to_owned(),
+            (true, _) if c.media.has_file() => "is for a drive in memory; set media.kind to tags".to_owned(),
             _ => return None,
         };
         Some(format!("\"{}\" {problem}", c.host.store))

@@ -11,7 +11,7 @@ use kvdrive_link::transfer;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_nvme::nvm::BLOCK_BYTES;
 use kvdrive_sim::{Resource, Sim};
-use kvdrive_store::store_row;
+use kvdrive_store::{StoreRow, store_row};
 
 use crate::Config;
 
@@ -59,6 +59,15 @@ pub fn saker(config: &Config, sim: &Sim) -> anyhow::Result<Option<Rc<ModelledSak
     Ok(saker.enabled.then(make).transpose()?)
 }
 
+/// The row of the store on the host.
+///
+/// # Errors
+/// There is none of that name: a line that begins with the key.
+pub fn store_row_of(config: &Config) -> anyhow::Result<&'static StoreRow> {
+    let name = &config.host.store;
+    store_row(name).ok_or_else(|| anyhow::anyhow!("host.store: no store {name:?}"))
+}
+
 /// The store that runs on the host, over the blocks of the drive at the other end of `link`, with a thread on
 /// each core.
 ///
@@ -70,8 +79,7 @@ pub fn store_on_host(
     memory: &Rc<LocalMemory>,
     cores: &[Rc<Resource>],
 ) -> anyhow::Result<Rc<HostKv>> {
-    let name = &config.host.store;
-    let row = store_row(name).ok_or_else(|| anyhow::anyhow!("host.store: no store {name:?}"))?;
+    let (name, row) = (&config.host.store, store_row_of(config)?);
     let blocks = BlockHost::connect(link.clone(), memory.clone(), config.host.costs)?;
     let threads = cores.len() as u32;
     let StoredConfig { mut options, costs_ps, .. } = config.stored();

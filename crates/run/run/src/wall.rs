@@ -12,6 +12,7 @@ pub mod connected;
 mod control;
 mod lanes;
 mod late_file;
+mod on_host;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use kvdrive_declare::Counts;
+use kvdrive_declare::{Counts, Sections};
 use kvdrive_device::Drive;
 use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
@@ -32,7 +33,7 @@ use kvdrive_host::{Driver, Error, Pipelined};
 use kvdrive_link::recording::{Recorder, Recording, replay as play};
 use kvdrive_link::shared::{self, BuildError, Built, Control, ServerConfig};
 use kvdrive_link::{HostMemory, Link, transfer};
-use kvdrive_nvme::opcode;
+use kvdrive_nvme::{nvm, opcode};
 use kvdrive_saker::Saker;
 use kvdrive_saker::threaded::Threaded;
 use kvdrive_sim::wall::{Pace, Stopwatch};
@@ -71,7 +72,8 @@ impl WallOptions<'_> {
     /// Do calls of the application's thread carry out the drive of `config`?
     fn is_here(&self, config: &Config) -> bool {
         let is_unpaced = self.pace != Pace::Model && self.record.is_none();
-        is_unpaced && !self.own_thread && config.queue_pairs() == 1
+        // The thread of a store on the host calls the drive, besides that which makes it.
+        is_unpaced && !self.own_thread && config.queue_pairs() == 1 && !config.has_store_on_host()
     }
 }
 
@@ -262,6 +264,10 @@ pub fn run_wall_watched(
     if options.pace == Pace::Off && options.record.is_none() {
         report.notes.push("pace off: model time stood still, so no time of the drive is modelled".to_owned());
     }
+    if config.has_store_on_host() {
+        let line = "the store ran on one thread of this machine, and its threads took turns there";
+        report.notes.push(line.to_owned());
+    }
     if is_here {
         report.notes.push("the drive ran in the calls of the application's thread".to_owned());
     }
@@ -287,8 +293,8 @@ struct Application {
     workload: Counts,
     series: Option<Series>,
     verified: Option<(Verified, Option<String>)>,
-    /// Counters of SAKER.
-    saker: Counts,
+    /// Counters of SAKER and of a store on the host, by section.
+    of_host: Sections,
     /// The file of the workload is damaged behind the operations that were done.
     bad_end: Option<anyhow::Error>,
 }
@@ -302,20 +308,29 @@ fn run_application(
     has_past: bool,
     watch: &Watch<'_>,
 ) -> anyhow::Result<Application> {
-    let mut drivers = drivers(config, connector)?;
+    let store = on_host::store(config, connector)?;
+    let mut drivers = if store.is_some() { Vec::new() } else { drivers(config, connector)? };
     let saker = threaded_saker(config, connector)?;
-    let saker_counts = || saker.as_ref().map_or_else(Counts::default, |(saker, _)| saker.saker().counts());
-    let drivers = drivers.iter_mut().map(|driver| {
-        let tasks = if saker.is_some() { 1 } else { driver.depth() };
-        let pipeline: Box<dyn Pipelined<Sent> + Send> = match &saker {
-            Some((saker, failure)) => {
-                Box::new(saker::Pipeline::new(saker.connect()?, driver, failure.clone()))
-            }
-            None => Box::new(driver.pipeline()?),
-        };
-        anyhow::Ok(ThreadDriver { pipeline, tasks })
-    });
-    let (drivers, memory) = (drivers.collect::<Result<_, _>>()?, Spending::of(config));
+    let count = |counts: &mut Sections| {
+        if let Some((saker, _)) = &saker {
+            counts.set("saker", saker.saker().counts());
+        }
+        if let Some(store) = &store {
+            let (of_store, memory) = store.counts();
+            counts.set("store", of_store);
+            counts.set("store_memory", memory);
+        }
+    };
+    let drivers: Vec<_> = match &store {
+        Some(store) => {
+            let thread = |_| ThreadDriver { pipeline: Box::new(store.pipeline(1)) as _, tasks: 1 };
+            (0..config.queue_pairs()).map(thread).collect()
+        }
+        None => {
+            drivers.iter_mut().map(|driver| pipelined(driver, saker.as_ref())).collect::<Result<_, _>>()?
+        }
+    };
+    let memory = Spending::of(config);
     let mut threads = Threads::new(config, drivers, has_past, memory, watch)?;
     let (pairs, bytes) = threads.load_size();
     config.check_load(pairs, bytes)?;
@@ -323,7 +338,7 @@ fn run_application(
     let (stores, stored_bytes) = threads.load(config, watch)?;
     let loading = (stores > 0).then(|| {
         let mut ended = control.look(|_, running| running.snapshot())?;
-        ended.counts.set("saker", saker_counts());
+        count(&mut ended.counts);
         anyhow::Ok(Loading { began: DriveSnapshot::default(), ended, stores, stored_bytes })
     });
     let seeing = control.clone();
@@ -332,9 +347,32 @@ fn run_application(
     let Measured { seen, wall_ns, notes, workload, series, verified, failure, bad_end } =
         threads.measure(config, look, watch)?;
     failure.map_or(Ok(()), Err)?;
-    let (loading, saker, is_stopped) = (loading.transpose()?, saker_counts(), watch.is_stopped());
-    let wall_ns = Some(wall_ns);
-    Ok(Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker, bad_end })
+    let (loading, is_stopped, wall_ns) = (loading.transpose()?, watch.is_stopped(), Some(wall_ns));
+    let mut of_host = Sections::default();
+    count(&mut of_host);
+    Ok(Application {
+        seen,
+        loading,
+        wall_ns,
+        notes,
+        is_stopped,
+        workload,
+        series,
+        verified,
+        of_host,
+        bad_end,
+    })
+}
+
+/// A thread's way to the drive: by SAKER if it is there.
+fn pipelined<'d>(driver: &'d mut Driver, saker: Option<&InFront>) -> anyhow::Result<ThreadDriver<'d>> {
+    let (tasks, pipeline): (_, Box<dyn Pipelined<Sent> + Send>) = match saker {
+        Some((saker, failure)) => {
+            (1, Box::new(saker::Pipeline::new(saker.connect()?, driver, failure.clone())))
+        }
+        None => (driver.depth(), Box::new(driver.pipeline()?)),
+    };
+    Ok(ThreadDriver { pipeline, tasks })
 }
 
 /// A queue pair for each thread. With SAKER in front, it is for the calls that SAKER does not send.
@@ -447,11 +485,12 @@ fn report(
     application: Application,
     end: DriveEnd,
 ) -> anyhow::Result<Report> {
-    let Application { seen, loading, wall_ns, notes, is_stopped, workload, series, verified, saker, .. } =
-        application;
+    let Application {
+        seen, loading, wall_ns, notes, is_stopped, workload, series, verified, of_host, ..
+    } = application;
     let DriveEnd { ended, mut drained, latencies, .. } = end;
     let is_hosts_unknown = seen.latencies().is_empty();
-    drained.counts.set("saker", saker);
+    of_host.iter().for_each(|(section, counts)| drained.counts.set(section, counts.clone()));
     let resources = drained.resources.iter().map(|(name, _)| (name.clone(), Default::default())).collect();
     let power_on = DriveSnapshot { resources, ..DriveSnapshot::default() };
     let began = loading.as_ref().map_or(power_on, |loading| loading.ended.clone());
@@ -471,14 +510,27 @@ fn report(
     };
     let mut report = outcome.into_report(document, config)?;
     if is_hosts_unknown {
-        report.commands = latencies.iter().map(commands).collect();
+        let name = if config.has_store_on_host() { block_command } else { opcode::name };
+        report.commands = latencies.iter().map(|of| commands(of, name)).collect();
     }
     Ok(report)
 }
 
+/// The name of an opcode of the NVM command set.
+fn block_command(code: u8) -> Option<&'static str> {
+    Some(match code {
+        nvm::FLUSH => "flush",
+        nvm::WRITE => "write",
+        nvm::READ => "read",
+        nvm::WRITE_ZEROES => "write-zeroes",
+        nvm::DATASET_MANAGEMENT => "deallocate",
+        _ => return None,
+    })
+}
+
 /// Count and latencies of one opcode on the drive.
-fn commands((code, spans): (&u8, &Buckets)) -> (String, Commands) {
-    let name = opcode::name(*code).map_or_else(|| format!("{code:02X}h"), str::to_owned);
+fn commands((code, spans): (&u8, &Buckets), name: fn(u8) -> Option<&'static str>) -> (String, Commands) {
+    let name = name(*code).map_or_else(|| format!("{code:02X}h"), str::to_owned);
     let mean_ns = spans.sum_ns() as f64 / spans.count().max(1) as f64;
     let [p50_ns, p99_ns, p999_ns, max_ns] = [0.5, 0.99, 0.999, 1.0].map(|part| spans.quantile(part));
     (name, Commands { count: spans.count(), mean_ns, p50_ns, p99_ns, p999_ns, max_ns })

@@ -4,6 +4,7 @@
 mod files;
 mod libraries;
 mod rooms;
+mod transports;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -29,7 +29,7 @@ pub(crate) struct Limits {
 }
 
 /// Called when a driver is dropped, whose port another one may use.
-type Home = Box<dyn FnOnce() + Send + Sync>;
+pub(super) type Home = Box<dyn FnOnce() + Send + Sync>;
 
 /// One queue of a drive, with as many command slots as its depth.
 ///

@@ -12,10 +12,12 @@
 //! |---|---|
 //! | `calls` | calls as futures, and [`Blocking`] for threads that wait |
 //! | `pipeline` | many calls of one thread |
+//! | `blocks` | commands to a namespace of blocks |
 //! | `port` | a queue with its slots; who brings completions |
 //! | `board` | the slots under a lock; what remains of dropped commands |
 //! | `wait` | a thread that waits |
 
+mod blocks;
 mod board;
 mod calls;
 mod pipeline;
@@ -25,6 +27,7 @@ mod tokens;
 mod unclaimed;
 mod wait;
 
+pub use blocks::BlockDriver;
 pub(crate) use board::Board;
 pub(crate) use calls::Limits;
 pub use calls::{Blocking, Driver, Ticket};

@@ -11,10 +11,13 @@
 //! core of the calling thread; pages that are not in its memory cross the link as blocks. Its background threads have
 //! queue pairs of their own, and run in slices on all of these cores or on one more. It recovers its pairs from its
 //! pages alone. A pair is durable after [`HostKvClient::sync`], not before.
+//!
+//! By the machine's clock the store has a thread of the program ([`StoreThread`]).
 
 mod client;
 mod cpu;
 mod pages;
+mod thread;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -23,18 +26,19 @@ use std::rc::Rc;
 use kvdrive_declare::Counts;
 use kvdrive_nvme::Status;
 use kvdrive_nvme::nvm::BLOCK_BYTES;
-use kvdrive_sim::{Core, Resource, TaskCell, TimeShare};
+use kvdrive_sim::{Core, Resource, Sim, TaskCell, TimeShare};
 use kvdrive_store::{
-    BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, Recovered, Space, Store, StoreError,
-    StoreOptions, StoreRow, Thread, run_background,
+    BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cpu, Cursor, Ground, Recovered, Space, Store,
+    StoreError, StoreOptions, StoreRow, Thread, run_background,
 };
 
-use crate::blocks::BlockHost;
+use crate::blocks::{BlockDriver, BlockHost, BlockQueue};
 pub use client::{AnsweredCall, HostKvClient};
 use cpu::HostCpu;
 pub use kvdrive_store::StepCosts;
 use pages::BlockPages;
 pub(crate) use pages::error_of;
+pub use thread::{Pipeline, StoreThread, StoreThreadConfig};
 
 /// How a store on the host is configured.
 pub struct HostKvConfig<'a> {
@@ -62,6 +66,41 @@ pub enum OpenError {
     /// The blocks do not hold such a store.
     #[error("recovery: {0}")]
     Store(#[from] StoreError),
+    /// By the machine's clock: it has no thread.
+    #[error("its thread: {0}")]
+    Thread(String),
+}
+
+/// What a store is opened with, besides an executor.
+struct Opening<'a> {
+    row: &'static StoreRow,
+    options: &'a StoreOptions,
+    /// Threads that serve calls; the queues behind theirs are of background threads.
+    served: u32,
+    blocks: u64,
+    most_blocks: u32,
+    queues: Vec<Box<dyn BlockQueue>>,
+    own: Option<Rc<Resource>>,
+    cpu: Rc<dyn Cpu>,
+}
+
+impl Opening<'_> {
+    /// Recovers the pairs in the blocks, which are known to be zero if `is_blank`, and starts the background threads.
+    fn open(self, sim: &Sim, is_blank: bool) -> Result<(Rc<HostKv>, Recovered), OpenError> {
+        let Opening { row, options, served, blocks, most_blocks, queues, own, cpu } = self;
+        let threads = queues.len() as u32;
+        let pages = Rc::new(BlockPages::new(blocks, most_blocks, queues));
+        let store = (row.make)(options, Ground { pages: pages.clone(), cpu: cpu.clone(), threads });
+        pages.is_blank.set(is_blank);
+        let recovered = store.recover(Thread(0))?;
+        pages.is_blank.set(false);
+        for thread in (served..threads).map(Thread) {
+            let (store, cpu) = (store.clone(), cpu.clone());
+            sim.spawn(move || run_background(&*store, &*cpu, thread));
+        }
+        let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
+        Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
+    }
 }
 
 /// A store on the host.
@@ -123,20 +162,13 @@ impl HostKv {
         let beside = beside.iter().flat_map(|core| std::iter::repeat_n(core, BACKGROUND_THREADS as usize));
         let of_threads = cores.iter().map(|core| core.clone() as Rc<dyn Core>);
         let cores: Vec<_> = of_threads.chain(beside.cloned()).collect();
-        let threads = cores.len() as u32;
-        let pages = Rc::new(BlockPages::connect(host, &cores, *entries, *depth)?);
+        let connect = |core: &Rc<dyn Core>| BlockDriver::connect(host, core.clone(), *entries, *depth);
+        let connected = cores.iter().map(connect).map(|driver| Ok(Box::new(driver?) as Box<dyn BlockQueue>));
+        let queues = connected.collect::<Result<_, Status>>()?;
+        let (blocks, most_blocks) = (host.blocks(), host.most_blocks());
         let cpu = Rc::new(HostCpu::new(sim, &cores, *costs_ps));
-        let ground = Ground { pages: pages.clone(), cpu: cpu.clone(), threads };
-        let store = (row.make)(options, ground);
-        pages.is_blank.set(is_blank);
-        let recovered = store.recover(Thread(0))?;
-        pages.is_blank.set(false);
-        for thread in (served..threads).map(Thread) {
-            let (store, cpu) = (store.clone(), cpu.clone());
-            sim.spawn(move || run_background(&*store, &*cpu, thread));
-        }
-        let (cursors, next_iterator) = (TaskCell::default(), Cell::new(1));
-        Ok((Rc::new(HostKv { store, pages, own, cursors, next_iterator }), recovered))
+        let opening = Opening { row, options, served, blocks, most_blocks, queues, own, cpu };
+        opening.open(sim, is_blank)
     }
 
     /// The core for background work only, if the options ask for one.

@@ -1,6 +1,6 @@
 //! Blocks of a drive as a store's pages: one page is one block.
 //!
-//! A run of pages is split into commands of at most [`BlockHost::most_blocks`], all in progress at once. A
+//! A run of pages is split into commands of at most as many blocks as the drive takes, all in progress at once. A
 //! thread submits on its own queue pair; a thread that waits for another thread's write waits on its own
 //! core.
 //!
@@ -9,15 +9,14 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use kvdrive_declare::{By, Counters};
 use kvdrive_nvme::Status;
 use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks};
-use kvdrive_sim::{Core, TaskCell};
+use kvdrive_sim::TaskCell;
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Trouble, Writing};
 
-use crate::blocks::{BlockCall, BlockDriver, BlockHost, BlockTicket};
+use crate::blocks::{Block, BlockCall, BlockQueue, BlockTicket};
 
 /// Pages by purpose.
 type ByPurpose = [Cell<u64>; Purpose::ALL.len()];
@@ -49,9 +48,10 @@ pub(super) struct PageCounters {
 type UnderWay = Vec<(PageId, BlockTicket)>;
 
 pub(super) struct BlockPages {
-    host: Rc<BlockHost>,
-    /// One driver for each thread.
-    drivers: Vec<BlockDriver>,
+    blocks: u64,
+    most_blocks: u32,
+    /// One for each thread.
+    queues: Vec<Box<dyn BlockQueue>>,
     /// Writes that were started and not waited for, by their numbers.
     writing: TaskCell<BTreeMap<u64, UnderWay>>,
     next_writing: Cell<u64>,
@@ -61,32 +61,33 @@ pub(super) struct BlockPages {
 }
 
 impl BlockPages {
-    /// A queue pair of `entries` slots for each core, with up to `depth` commands under way.
-    pub(super) fn connect(
-        host: &Rc<BlockHost>,
-        cores: &[Rc<dyn Core>],
-        entries: u32,
-        depth: u32,
-    ) -> Result<BlockPages, Status> {
-        let drivers = cores.iter().map(|core| BlockDriver::connect(host, core.clone(), entries, depth));
-        Ok(BlockPages {
-            drivers: drivers.collect::<Result<_, _>>()?,
-            host: host.clone(),
+    /// The pages on a drive of `blocks` blocks, of which a command moves at most `most_blocks`.
+    pub(super) fn new(blocks: u64, most_blocks: u32, queues: Vec<Box<dyn BlockQueue>>) -> BlockPages {
+        BlockPages {
+            blocks,
+            most_blocks,
+            queues,
             writing: TaskCell::default(),
             next_writing: Cell::new(0),
             counters: PageCounters::default(),
             is_blank: Cell::new(false),
-        })
+        }
     }
 
-    fn driver(&self, Thread(thread): Thread) -> &BlockDriver {
-        &self.drivers[thread as usize]
+    fn queue(&self, Thread(thread): Thread) -> &dyn BlockQueue {
+        &*self.queues[thread as usize]
+    }
+
+    /// Submits and waits.
+    fn call(&self, thread: Thread, call: BlockCall<'_>) -> Result<Vec<Block>, Status> {
+        let queue = self.queue(thread);
+        queue.wait(queue.submit(call))
     }
 
     /// Divides `count` pages from `first` on among commands: returns the first page and the number of pages
     /// of each.
     fn commands(&self, first: PageId, count: u32) -> impl Iterator<Item = (PageId, u32)> + use<> {
-        let most = self.host.most_blocks();
+        let most = self.most_blocks;
         (0..count)
             .step_by(most as usize)
             .map(move |from| (first.plus(u64::from(from)), most.min(count - from)))
@@ -115,7 +116,7 @@ impl PageStore for BlockPages {
     }
 
     fn pages(&self) -> u64 {
-        self.host.blocks()
+        self.blocks
     }
 
     fn is_blank(&self) -> bool {
@@ -135,14 +136,14 @@ impl PageStore for BlockPages {
             return Ok(());
         }
         count(&self.counters.pages_read, why, pages);
-        let driver = self.driver(thread);
+        let queue = self.queue(thread);
         let submit = |(page, count): (PageId, u32)| {
-            (page, driver.submit(BlockCall::Read(Blocks { first: page.0, count })))
+            (page, queue.submit(BlockCall::Read(Blocks { first: page.0, count })))
         };
         // All commands are under way before the first one is waited for.
         let under_way: UnderWay = self.commands(first, pages).map(submit).collect();
         for (page, ticket) in under_way {
-            out.extend(driver.wait(ticket).map_err(|status| error_of(page, status))?);
+            out.extend(queue.wait(ticket).map_err(|status| error_of(page, status))?);
         }
         Ok(())
     }
@@ -156,12 +157,12 @@ impl PageStore for BlockPages {
     ) -> Result<Writing, PageError> {
         self.is_blank.set(false);
         count(&self.counters.pages_written, why, run.len() as u32);
-        let driver = self.driver(thread);
+        let queue = self.queue(thread);
         let mut rest = run;
         let submit = |(page, count): (PageId, u32)| {
             let (blocks, behind) = rest.split_at(count as usize);
             rest = behind;
-            (page, driver.submit(BlockCall::Write { first: page.0, blocks }))
+            (page, queue.submit(BlockCall::Write { first: page.0, blocks }))
         };
         let under_way = self.commands(first, run.len() as u32).map(submit).collect();
         let number = self.next_writing.replace(self.next_writing.get() + 1);
@@ -174,7 +175,7 @@ impl PageStore for BlockPages {
         let mut outcome = Ok(());
         for (page, ticket) in under_way {
             // A write ends after all of its commands, also if one was refused.
-            let ended = self.driver(thread).wait(ticket).map_err(|status| error_of(page, status));
+            let ended = self.queue(thread).wait(ticket).map_err(|status| error_of(page, status));
             outcome = outcome.and(ended.map(drop));
         }
         outcome
@@ -183,13 +184,13 @@ impl PageStore for BlockPages {
     fn trim(&self, thread: Thread, first: PageId, pages: u32, why: Purpose) -> Result<(), PageError> {
         count(&self.counters.pages_trimmed, why, pages);
         let range = Blocks { first: first.0, count: pages };
-        let ended = self.driver(thread).call(BlockCall::Deallocate(&[range]));
+        let ended = self.call(thread, BlockCall::Deallocate(&[range]));
         ended.map(drop).map_err(|status| error_of(first, status))
     }
 
     fn flush(&self, thread: Thread, _: Purpose) -> Result<(), PageError> {
         self.counters.page_flushes.set(self.counters.page_flushes.get() + 1);
-        let ended = self.driver(thread).call(BlockCall::Flush);
+        let ended = self.call(thread, BlockCall::Flush);
         ended.map(drop).map_err(|status| error_of(PageId(0), status))
     }
 }

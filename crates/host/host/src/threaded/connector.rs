@@ -7,15 +7,17 @@ use kvdrive_link::HostMemory;
 use kvdrive_link::shared::{SharedLink, SharedQueue};
 use kvdrive_link::transfer::Choice;
 use kvdrive_nvme::Sqe;
-use kvdrive_nvme::identify::{IDENTIFY_BYTES, KvNamespace};
+use kvdrive_nvme::identify::{IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_nvme::nvm::BLOCK_BYTES;
 use kvdrive_sim::wall::lock;
 
 use super::rings::{Rings, Sink};
 use crate::answers::{self, RING};
+use crate::blocks;
 use crate::conversation::course::done;
 use crate::conversation::slot::IteratorUse;
 use crate::conversation::{CommandSlot, Submission};
-use crate::driver::{Board, ClaimedSlot, Driver, Limits, Port, SharedUnclaimed, block_on};
+use crate::driver::{BlockDriver, Board, ClaimedSlot, Driver, Limits, Port, SharedUnclaimed, block_on};
 use crate::error::Error;
 
 struct Shared {
@@ -32,7 +34,7 @@ struct Shared {
 #[derive(Clone)]
 pub(super) struct QueuePair {
     queue: Arc<SharedQueue>,
-    pub(super) port: Arc<Port>,
+    port: Arc<Port>,
 }
 
 impl Drop for Shared {
@@ -141,7 +143,7 @@ impl Connector {
 
     /// An unused queue pair of this shape, or else a new one, after unused ones of other shapes were deleted.
     /// All queue pairs of a drive have buffers of one size.
-    pub(super) fn pair(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<QueuePair, Error> {
+    fn pair(&self, entries: u32, depth: u32, buffer_bytes: u32) -> Result<QueuePair, Error> {
         assert!(
             depth > 0 && depth < entries && entries <= 1 << 16,
             "a queue of {entries} slots holds at most {} commands, not {depth}",
@@ -162,13 +164,29 @@ impl Connector {
         }
     }
 
+    /// A queue pair of `entries` slots for up to `depth` commands at once to a drive of blocks; see
+    /// [`Connector::connect`].
+    ///
+    /// # Errors
+    /// As there; [`kvdrive_nvme::Status::INVALID_FIELD`] if the drive's namespace is of pairs.
+    pub fn connect_blocks(&self, entries: u32, depth: u32) -> Result<BlockDriver, Error> {
+        let namespace = |cid, buffer| blocks::identify(cid, cns::NAMESPACE, buffer);
+        let controller = |cid, buffer| blocks::identify(cid, cns::CONTROLLER, buffer);
+        let of_drive = blocks::blocks_of(&block_on(self.admin(namespace, blocks::take_identified))?)?;
+        let most_blocks = blocks::most_blocks_of(&block_on(self.admin(controller, blocks::take_identified))?);
+        let pair = self.pair(entries, depth, most_blocks * BLOCK_BYTES)?;
+        let (connector, port) = (self.clone(), pair.port.clone());
+        let home = Box::new(move || connector.give_back(pair));
+        Ok(BlockDriver::new(port, of_drive, most_blocks, Some(home)))
+    }
+
     /// Ends the drive after it has carried out all submitted commands. Other connectors and drivers then find
     /// it off.
     pub fn close(&self) {
         self.link().close();
     }
 
-    pub(super) fn give_back(&self, pair: QueuePair) {
+    fn give_back(&self, pair: QueuePair) {
         lock(&self.0.idle).push(pair);
     }
 

@@ -25,17 +25,15 @@
 //! | [`serve_here`] | an unpaced drive that the calls of one thread carry out: no other thread, no wake-ups |
 //! | [`Control`](kvdrive_link::shared::Control) | reads the drive and changes it while it is served: [`Serving::control`] |
 
-mod blocks;
 mod connector;
 mod rings;
 mod thread;
 
 pub use crate::answers::{IteratorId, Pair};
 pub use crate::client::Content;
-pub use crate::driver::{Blocking, Driver, Pipeline, Ticket, block_on};
+pub use crate::driver::{BlockDriver, Blocking, Driver, Pipeline, Ticket, block_on};
 pub use crate::error::Error;
 pub use crate::pipelined::{Completion, Pipelined};
-pub use blocks::BlockDriver;
 pub use connector::Connector;
 pub use kvdrive_link::shared::Serving;
 pub use thread::{serve_here, serve_thread};

@@ -1,10 +1,13 @@
 //! Runs of stores on the host: every row of the table, and settings that such a run refuses.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use kvdrive_config::Document;
 use kvdrive_run as run;
 use kvdrive_run::report::{Report, compare};
+use kvdrive_run::wall::{WallOptions, replay, run_wall};
+use kvdrive_sim::wall::Pace;
 use kvdrive_store::STORES;
 use kvdrive_store::lsmtree::LsmtreeOptions;
 use kvdrive_workload as workload;
@@ -218,6 +221,76 @@ fn compaction_on_a_core_of_its_own_leaves_the_other_cores_to_callers() {
     }
 }
 
+/// A run by the machine's clock, of which every value that is read is checked.
+fn wall(store: &str, settings: &[&str], record: Option<&Path>) -> Report {
+    let checked = ["run.clock=wall", "workload.verify=values"];
+    let document = document(store, &[&checked[..], settings].concat());
+    let options = WallOptions { pace: Pace::Off, record, own_thread: false };
+    let report =
+        run_wall(&document, &options, &|_, _| ()).unwrap_or_else(|error| panic!("{store}: {error:#}"));
+    assert_eq!(report.ops.errors, 0, "{store}: {:?}", report.notes);
+    assert!(
+        report.verified.as_ref().is_some_and(|verified| verified.is_whole()),
+        "{store}: {:?}",
+        report.verified
+    );
+    report
+}
+
+const MIXED: [&str; 4] = [
+    "workload.name=mixed",
+    "workload.read_fraction=0.4",
+    "workload.delete_fraction=0.1",
+    "workload.value_size=120",
+];
+
+#[test]
+fn a_store_on_the_host_runs_by_the_machines_clock() {
+    for row in STORES {
+        for threads in ["host.threads=1", "host.threads=3"] {
+            let report = wall(row.name, &[&MIXED[..], &[threads, "workload.ops=4000"]].concat(), None);
+            let checked = report.verified.as_ref().map_or(0, |verified| verified.checked);
+            assert!(report.ops.total() == 4000 && checked > 500, "{}: {checked}", row.name);
+            let written = report.counts.of("store.pages_written");
+            assert!(written > 0 && report.counts.of("nand.programs.data") >= written, "{}", row.name);
+            assert!(report.counts.section("store_memory").iter().next().is_some(), "{}", row.name);
+        }
+        let scans = ["workload.name=ycsb-e", "workload.value_size=100", "workload.ops=300", "host.threads=2"];
+        assert!(wall(row.name, &scans, None).ops.next > 300, "{}", row.name);
+    }
+}
+
+/// One thread does the same in both clocks, except for what a store does beside its calls.
+#[test]
+fn a_store_on_the_host_does_the_same_work_in_both_clocks() {
+    let settings = [&MIXED[..], &["host.threads=1", "host.depth=1", "workload.verify=values"]].concat();
+    for row in STORES {
+        let config = document(row.name, &settings).config().expect("it is one");
+        if (row.background)(&config.stored().options).is_some() {
+            continue;
+        }
+        let (model, wall) = (report(row.name, &settings), wall(row.name, &settings, None));
+        assert!(model.counts.section("store").iter().next().is_some(), "{}", row.name);
+        assert_eq!(model.counts.section("store"), wall.counts.section("store"), "{}", row.name);
+        assert_eq!(model.ops, wall.ops, "{}", row.name);
+    }
+}
+
+/// The drive's work is in the recording: the commands of the store's queues.
+#[test]
+fn a_recording_of_a_store_on_the_host_is_replayed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("recording");
+    let settings = ["workload.name=fillrandom", "workload.value_size=100", "host.threads=2"];
+    let recorded = wall("hashlog", &settings, Some(&path));
+    let replayed = replay(&path).expect("it is replayed");
+    let written = recorded.counts.of("store.pages_written");
+    assert!(written > 0);
+    assert_eq!(replayed.counts.of("nand.programs"), recorded.counts.of("nand.programs"));
+    let commands = replayed.commands.iter().find(|(name, _)| *name == "write");
+    assert!(commands.is_some_and(|(_, of)| of.count > 0), "{:?}", replayed.commands);
+}
+
 #[test]
 fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
     let refused = |settings: &[&str]| {
@@ -235,8 +308,8 @@ fn what_does_not_go_with_a_store_on_the_host_is_refused_in_a_line() {
             "host.store: \"btree\" needs a drive of blocks; engine.name is \"lsm\", set it to \"block\"",
         ),
         (
-            vec!["engine.name=block", "host.store=btree", "run.clock=wall"],
-            "host.store: \"btree\" is for model time; set run.clock to virtual",
+            vec!["engine.name=block", "host.store=btree", "run.clock=wall", "saker.enabled=true"],
+            "saker.enabled: true; SAKER needs a drive of pairs, and a store on the host has a drive of blocks",
         ),
         (
             vec!["engine.name=block", "host.store=btree", "host.threads=1", "host.depth=2000"],

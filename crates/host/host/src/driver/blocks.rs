@@ -1,52 +1,44 @@
-//! The blocks of a drive as threads of a program use them: a call is one command and waits for it on its
-//! thread. A driver is also the pages of a store.
+//! The blocks of a drive (NVM command set) as threads of a program use them, over any transport: a call is one
+//! command. A driver is also the pages of a store whose callers wait.
 //!
 //! A drive of blocks answers a write when it is durable, so no page is ever torn, and a flush has nothing to
 //! do.
 
+use std::sync::Arc;
+
 use kvdrive_content::Piece;
 use kvdrive_link::transfer::prp;
 use kvdrive_nvme::Status;
-use kvdrive_nvme::identify::cns;
 use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Writing};
 
-use super::connector::{Connector, QueuePair};
+use super::calls::Home;
+use super::port::Port;
+use super::wait::block_on;
 use crate::Error;
 use crate::answers::NSID;
 use crate::blocks::{self, Block, BlockCall};
 use crate::conversation::course::done;
 use crate::conversation::slot::IteratorUse;
 use crate::conversation::{CommandSlot, Submission};
-use crate::driver::block_on;
 use crate::hostkv::error_of;
 
 /// A queue pair to a drive of blocks. Several threads may use it at once: up to `depth` commands are under
 /// way, and further calls wait for a slot.
 pub struct BlockDriver {
-    connector: Connector,
-    pair: Option<QueuePair>,
+    port: Arc<Port>,
     blocks: u64,
     most_blocks: u32,
-}
-
-impl Connector {
-    /// A queue pair of `entries` slots for up to `depth` commands at once to a drive of blocks; see
-    /// [`Connector::connect`].
-    ///
-    /// # Errors
-    /// As there; [`Status::INVALID_FIELD`] if the drive's namespace is of pairs.
-    pub fn connect_blocks(&self, entries: u32, depth: u32) -> Result<BlockDriver, Error> {
-        let namespace = |cid, buffer| blocks::identify(cid, cns::NAMESPACE, buffer);
-        let controller = |cid, buffer| blocks::identify(cid, cns::CONTROLLER, buffer);
-        let blocks = blocks::blocks_of(&block_on(self.admin(namespace, blocks::take_identified))?)?;
-        let most_blocks = blocks::most_blocks_of(&block_on(self.admin(controller, blocks::take_identified))?);
-        let pair = self.pair(entries, depth, most_blocks * BLOCK_BYTES)?;
-        Ok(BlockDriver { connector: self.clone(), pair: Some(pair), blocks, most_blocks })
-    }
+    home: Option<Home>,
 }
 
 impl BlockDriver {
+    /// The driver of a port to a drive of `blocks` blocks, of which a command moves at most `most_blocks`. `home` is
+    /// called when it is dropped.
+    pub(crate) fn new(port: Arc<Port>, blocks: u64, most_blocks: u32, home: Option<Home>) -> BlockDriver {
+        BlockDriver { port, blocks, most_blocks, home }
+    }
+
     /// How many blocks there are.
     pub fn blocks(&self) -> u64 {
         self.blocks
@@ -63,24 +55,41 @@ impl BlockDriver {
     /// [`Error::Count`]: more blocks than [`BlockDriver::most_blocks`], or none; the status that the drive
     /// answered; the drive is off.
     pub fn call(&self, call: BlockCall<'_>) -> Result<Vec<Block>, Error> {
+        block_on(self.carry_out(call))
+    }
+
+    /// As [`BlockDriver::call`], as a future.
+    pub(crate) async fn carry_out(&self, call: BlockCall<'_>) -> Result<Vec<Block>, Error> {
         call.check(self.most_blocks)?;
-        block_on(async {
-            let port = &self.pair.as_ref().expect("it is there until it is dropped").port;
-            let mut slot = port.slot().await?;
-            let cid = slot.cid();
-            let (memory, buffer) = port.transport().buffer(cid).expect("rings have buffers");
-            let list = port.transport().offer(cid).list;
-            slot.clear();
-            let (command, bytes) = blocks::stage(memory, buffer, self.most_blocks, call);
-            let mut sqe = command.encode(cid, NSID);
-            prp::point_at(&mut sqe, buffer, list, bytes);
-            slot.outbox.push(sqe);
-            let (iterator_use, value) = (IteratorUse::None, Piece::Bytes(&[]));
-            slot.submit(Submission { completions: 1, iterator_use, value, room: 0 })?;
-            done(slot.completed().await?.status())?;
-            let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };
-            Ok(blocks::take_blocks(memory, buffer, read_blocks))
-        })
+        let mut slot = self.port.slot().await?;
+        let (cid, transport) = (slot.cid(), self.port.transport());
+        slot.clear();
+        let (command, bytes) = blocks::command_of(&call);
+        let mut sqe = command.encode(cid, NSID);
+        let mut beside = Vec::new();
+        match transport.buffer(cid) {
+            Some((memory, buffer)) => {
+                blocks::stage(memory, buffer, &call);
+                prp::point_at(&mut sqe, buffer, transport.offer(cid).list, bytes);
+            }
+            None => {
+                beside.resize(bytes as usize, 0);
+                blocks::put_data(&call, &mut |at, piece| {
+                    piece.expand(&mut beside[at as usize..(at + piece.bytes()) as usize]);
+                });
+            }
+        }
+        let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };
+        slot.outbox.push(sqe);
+        let (iterator_use, room) = (IteratorUse::None, read_blocks * BLOCK_BYTES);
+        slot.submit(Submission { completions: 1, iterator_use, value: Piece::Bytes(&beside), room })?;
+        done(slot.completed().await?.status())?;
+        let mut found = Vec::new();
+        transport.answer(cid, &mut |arrived| {
+            let (memory, address) = arrived.memory();
+            found = blocks::take_blocks(memory, address, read_blocks);
+        });
+        Ok(found)
     }
 
     /// As [`BlockDriver::call`], with the errors of a page store.
@@ -143,8 +152,8 @@ impl PageStore for BlockDriver {
 
 impl Drop for BlockDriver {
     fn drop(&mut self) {
-        if let Some(pair) = self.pair.take() {
-            self.connector.give_back(pair);
+        if let Some(home) = self.home.take() {
+            home();
         }
     }
 }
