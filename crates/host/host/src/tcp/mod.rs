@@ -26,6 +26,7 @@
 mod access;
 mod authentication;
 mod controller;
+mod input;
 mod options;
 mod queue;
 mod socket;

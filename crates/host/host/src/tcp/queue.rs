@@ -1,6 +1,9 @@
-//! One connection, which is one queue: commands go out, completions come in, data travel both ways.
+//! One connection, which is one queue: commands go out, completions come in, data travel both ways. Units that come
+//! are taken in [`units`].
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+mod units;
+
+use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -9,17 +12,15 @@ use kvdrive_nvme::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use kvdrive_nvme::{
     Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions, opcode,
 };
-use kvdrive_sim::wall::Stopwatch;
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
+use super::input::{Arriving, Input};
 use super::options::{Options, Tls};
 use super::wire::Wire;
 use crate::Error;
 use crate::answers::NSID;
 
-/// Most bytes of one read from the socket.
-const READ_BYTES: usize = 64 << 10;
 /// Gathered commands are sent when they have this many bytes.
 const GATHERED_MAX_BYTES: usize = 64 << 10;
 
@@ -75,7 +76,9 @@ impl Pending {
 
 /// One connection.
 pub struct Queue {
-    wire: BufReader<Wire>,
+    input: Input<Wire>,
+    /// Data whose unit has begun.
+    arriving: Option<Arriving>,
     /// By command identifier.
     pending: Vec<Option<Pending>>,
     free: Vec<u16>,
@@ -112,15 +115,16 @@ impl Queue {
             let psk = psk.for_tls(&options.host_nqn, nqn, *version, *derivation);
             wire.shake_hands(&psk.map_err(io::Error::other)?)?;
         }
-        let mut wire = BufReader::with_capacity(READ_BYTES, wire);
+        let mut input = Input::new(wire);
         let wanted =
             u8::from(options.header_digest) * digests::HEADER + u8::from(options.data_digest) * digests::DATA;
         let mut request = tcp::InitializeRequest::new_zeroed();
         request.header = Header::new(kind::IC_REQ, 128);
         request.digests = wanted;
-        wire.get_mut().outbox.extend_from_slice(request.as_bytes());
-        let mut response = tcp::InitializeResponse::new_zeroed();
-        wire.read_exact(response.as_mut_bytes())?;
+        input.wire.outbox.extend_from_slice(request.as_bytes());
+        let bytes = size_of::<tcp::InitializeResponse>();
+        let response = tcp::InitializeResponse::read_from_bytes(input.need(bytes)?).expect("it has its size");
+        input.take(bytes);
         if response.header != Header::new(kind::IC_RESP, 128) || response.data_alignment_z != 0 {
             return Err(Error::Protocol("no valid ICResp"));
         }
@@ -128,7 +132,8 @@ impl Queue {
             return Err(Error::Protocol("an ICResp with options that were not requested"));
         }
         Ok(Queue {
-            wire,
+            input,
+            arriving: None,
             pending: Vec::new(),
             free: Vec::new(),
             spare: Vec::new(),
@@ -143,26 +148,26 @@ impl Queue {
 
     /// The socket, for tests that break it.
     pub fn socket(&self) -> &TcpStream {
-        &self.wire.get_ref().socket
+        &self.input.wire.socket
     }
 
     /// Sets how long the controller may be silent while this host waits for it; `None`: without a limit.
     pub fn set_silence(&mut self, silence: Option<Duration>) {
-        self.wire.get_mut().silence = silence;
+        self.input.wire.silence = silence;
     }
 
     pub(super) fn silence(&self) -> Option<Duration> {
-        self.wire.get_ref().silence
+        self.input.wire.silence
     }
 
     /// How often a thread slept to wait for the controller.
     pub fn sleeps(&self) -> u64 {
-        self.wire.get_ref().sleeps
+        self.input.wire.sleeps
     }
 
     /// Bytes that the socket has not taken yet.
     pub fn unsent_bytes(&self) -> usize {
-        self.wire.get_ref().unsent_bytes()
+        self.input.wire.unsent_bytes()
     }
 
     /// Whether header and data digests were negotiated.
@@ -207,7 +212,7 @@ impl Queue {
         header[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
         let (has_header_digest, has_data_digest) = self.digests();
         let data_digest = (!data.is_empty() && has_data_digest).then(|| self.data_digest(data));
-        let outbox = &mut self.wire.get_mut().outbox;
+        let outbox = &mut self.input.wire.outbox;
         outbox.extend_from_slice(header);
         if has_header_digest {
             outbox.extend_from_slice(&crc32c::crc32c(header).to_le_bytes());
@@ -228,20 +233,9 @@ impl Queue {
         Ok(cid)
     }
 
-    /// Has anything arrived that was not read? Waits for it for `timeout` at most.
-    pub(super) fn has_arrived(&mut self, timeout: Duration) -> Result<bool, Error> {
-        self.wire.get_mut().limit = Some((Stopwatch::start(), timeout));
-        let arrived = self.wire.fill_buf().map(|_| true);
-        self.wire.get_mut().limit = None;
-        match arrived {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
-            arrived => Ok(arrived?),
-        }
-    }
-
     /// Sends gathered bytes, as far as the socket takes them without waiting.
     pub(super) fn push(&mut self) -> Result<(), Error> {
-        Ok(self.wire.get_mut().push()?)
+        Ok(self.input.wire.push()?)
     }
 
     /// As [`Queue::submit`], but the command is sent by the next wait at the latest.
@@ -297,8 +291,8 @@ impl Queue {
         self.pending[usize::from(cid)] = Some(pending);
         let mut capsule = tcp::CommandCapsule { header: Header::new(kind::CAPSULE_CMD, 72), sqe };
         self.put(capsule.as_mut_bytes(), in_capsule);
-        if self.wire.get_ref().outbox.len() >= GATHERED_MAX_BYTES {
-            self.wire.get_mut().push()?;
+        if self.input.wire.outbox.len() >= GATHERED_MAX_BYTES {
+            self.input.wire.push()?;
         }
         Ok(())
     }
@@ -321,164 +315,6 @@ impl Queue {
                 return Ok(completed);
             }
         }
-    }
-
-    /// Has the next unit arrived as a whole and was not read?
-    pub(super) fn is_unit_buffered(&self) -> bool {
-        let buffer = self.wire.buffer();
-        Header::read_from_prefix(buffer).is_ok_and(|(unit, _)| unit.bytes.get() as usize <= buffer.len())
-    }
-
-    /// Waits for the next unit; returns the command that it completes, if it does.
-    ///
-    /// # Errors
-    /// As [`Queue::next_completion`].
-    pub(super) fn take_unit(&mut self) -> Result<Option<Completed>, Error> {
-        let mut header = [0; 128];
-        self.wire.read_exact(&mut header[..Header::BYTES])?;
-        let header_bytes = usize::from(header[2]);
-        if Some(header[2]) != tcp::header_bytes(header[0]) {
-            return Err(Error::Protocol("a header of another length"));
-        }
-        self.wire.read_exact(&mut header[Header::BYTES..header_bytes])?;
-        if header[0] == kind::C2H_TERM_REQ {
-            let unit = tcp::Termination::read_from_bytes(&header[..24]).expect("it has its size");
-            let (reason, information) = (unit.reason.get(), unit.information.get());
-            return Err(Error::Terminated { reason, information });
-        }
-        self.check_header_digest(&header[..header_bytes])?;
-        match header[0] {
-            kind::CAPSULE_RESP | kind::R2T if !self.is_header_alone(&header) => {
-                return Err(Error::Protocol("a unit that is longer or shorter than its header"));
-            }
-            kind::CAPSULE_RESP => {
-                let unit = tcp::ResponseCapsule::read_from_bytes(&header[..24]).expect("it has its size");
-                let cid = unit.cqe.cid.get();
-                let slot = self.pending.get_mut(usize::from(cid)).and_then(Option::take);
-                let pending = slot.ok_or(Error::Protocol("a response without a command"))?;
-                if pending.is_free_after {
-                    self.free.push(cid);
-                }
-                // A part of a value must not pass as the value.
-                let is_short = pending.data.len() < pending.due_bytes(unit.cqe.dw0.get());
-                let cqe = match unit.cqe.status().is_success() && is_short {
-                    true => Cqe::new(cid, Status::TRANSIENT_TRANSPORT_ERROR),
-                    false => unit.cqe,
-                };
-                return Ok(Some(Completed { cqe, data: pending.data }));
-            }
-            kind::C2H_DATA => return self.take_data(&header[..24]),
-            kind::R2T => self.send_data(&header[..24])?,
-            _ => return Err(Error::Protocol("a unit that only hosts send")),
-        }
-        Ok(None)
-    }
-
-    /// Does the unit end with its header and the header's digest?
-    fn is_header_alone(&self, header: &[u8]) -> bool {
-        let (unit, _) = Header::read_from_prefix(header).expect("it has its size");
-        let digest = if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
-        unit.bytes.get() as usize == usize::from(unit.header_bytes) + digest
-    }
-
-    fn check_header_digest(&mut self, header: &[u8]) -> Result<(), Error> {
-        if !self.has(digests::HEADER) {
-            return Ok(());
-        }
-        let mut digest = [0; DIGEST_BYTES];
-        self.wire.read_exact(&mut digest)?;
-        if header[1] & flag::HEADER_DIGEST == 0 || crc32c::crc32c(header).to_le_bytes() != digest {
-            return Err(Error::Protocol("a header digest is wrong"));
-        }
-        Ok(())
-    }
-
-    /// Takes data; the completion, if the command has succeeded and no response follows.
-    fn take_data(&mut self, header: &[u8]) -> Result<Option<Completed>, Error> {
-        let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
-        let before = 24 + if self.has(digests::HEADER) { DIGEST_BYTES } else { 0 };
-        let padding = usize::from(unit.header.data_at)
-            .checked_sub(before)
-            .ok_or(Error::Protocol("data inside their header"))?;
-        let behind = if self.has(digests::DATA) { DIGEST_BYTES } else { 0 };
-        let bytes = unit.length.get() as usize;
-        if unit.header.bytes.get() as usize != before + padding + bytes + behind {
-            return Err(Error::Protocol("data of another length than their unit"));
-        }
-        let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
-        let pending = pending.ok_or(Error::Protocol("data for nothing"))?;
-        if bytes == 0
-            || unit.offset.get() as usize != pending.data.len()
-            || pending.data.len() + bytes > pending.room as usize
-        {
-            return Err(Error::Protocol("data that are empty, too long or not the next ones"));
-        }
-        let mut skipped = [0; 255];
-        self.wire.read_exact(&mut skipped[..padding])?;
-        let before = pending.data.len();
-        pending.data.resize(before + bytes, 0);
-        self.wire.read_exact(&mut pending.data[before..])?;
-        if behind > 0 {
-            let mut digest = [0; DIGEST_BYTES];
-            self.wire.read_exact(&mut digest)?;
-            let pending = self.pending[usize::from(unit.cid.get())].as_ref().expect("it was there");
-            if self.data_digest(&pending.data[before..]) != u32::from_le_bytes(digest) {
-                return Err(Error::Protocol("a data digest is wrong"));
-            }
-        }
-        if unit.header.flags & flag::SUCCESS == 0 {
-            return Ok(None);
-        }
-        let pending = self.pending[usize::from(unit.cid.get())].take().expect("it was there");
-        if pending.is_free_after {
-            self.free.push(unit.cid.get());
-        }
-        let bytes = pending.data.len() as u32;
-        // Dword 0 is lost, which has the size of a value: it is known only if the value was shorter than its room.
-        if pending.retrieves_from.is_some() && bytes == pending.room {
-            return Err(Error::Protocol(
-                "data with SUCCESS in place of a response that has the value's size",
-            ));
-        }
-        let dw0 = pending.retrieves_from.map_or(0, |from| from + bytes);
-        Ok(Some(Completed {
-            cqe: Cqe::new(unit.cid.get(), Status::SUCCESS).with_result(dw0, 0),
-            data: pending.data,
-        }))
-    }
-
-    /// Answers an R2T: sends the data that the controller asks for.
-    fn send_data(&mut self, header: &[u8]) -> Result<(), Error> {
-        let unit = tcp::Transfer::read_from_bytes(header).expect("it has its size");
-        let (from, bytes) = (unit.offset.get() as usize, unit.length.get() as usize);
-        let pending = self.pending.get_mut(usize::from(unit.cid.get())).and_then(Option::as_mut);
-        let pending = pending.ok_or(Error::Protocol("an R2T without a command"))?;
-        let out = std::mem::take(&mut pending.out);
-        // `asked` bounds the outbox: a controller that repeats an R2T would fill memory without end.
-        pending.asked += bytes;
-        if pending.asked > out.len() {
-            return Err(Error::Protocol("R2Ts for more data than the command has"));
-        }
-        let wanted = out.get(from..).and_then(|rest| rest.get(..bytes)).filter(|wanted| !wanted.is_empty());
-        let Some(wanted) = wanted else {
-            return Err(Error::Protocol("an R2T for data beyond those of the command"));
-        };
-        let most = self.data_max_bytes as usize;
-        for (index, piece) in wanted.chunks(most).enumerate() {
-            let at = index * most;
-            let mut data = tcp::Transfer::new_zeroed();
-            data.header = Header::new(kind::H2C_DATA, 24);
-            data.header.flags = if at + piece.len() == bytes { flag::LAST } else { 0 };
-            data.cid = unit.cid;
-            data.tag = unit.tag;
-            data.offset = U32::new((from + at) as u32);
-            data.length = U32::new(piece.len() as u32);
-            self.put(data.as_mut_bytes(), piece);
-        }
-        if let Some(pending) = &mut self.pending[usize::from(unit.cid.get())] {
-            pending.out = out;
-        }
-        Ok(self.wire.get_mut().push()?)
     }
 
     /// Sends a command and waits for it. No other command may be under way.

@@ -113,14 +113,14 @@ impl Wire {
 }
 
 impl Socket {
-    /// Takes the units that have arrived, without waiting for a first one; `false`: none has.
+    /// Takes the units that have arrived, without waiting; `false`: none has.
     fn take_arrived(&self, cqes: &mut Vec<Cqe>) -> Result<bool, Error> {
         let queue = &mut lock(&self.wire).queue;
-        if !queue.is_unit_buffered() && !queue.has_arrived(Duration::ZERO)? {
-            return Ok(false);
-        }
+        let mut has_arrived = false;
         loop {
-            if let Some(Completed { cqe, data }) = queue.take_unit()? {
+            let Some(taken) = queue.take_arrived()? else { return Ok(has_arrived) };
+            has_arrived = true;
+            if let Some(Completed { cqe, data }) = taken {
                 let before = std::mem::replace(&mut lock(&self.answers)[usize::from(cqe.cid.get())], data);
                 queue.give_back(before);
                 cqes.push(cqe);

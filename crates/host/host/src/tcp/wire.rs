@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kvdrive_auth::TlsPsk;
 use kvdrive_auth::tls::Session;
-use kvdrive_sim::wall::{Patience, Stopwatch};
+use kvdrive_sim::wall::Patience;
 
 use crate::driver::sleep_for_any;
 
@@ -24,8 +24,8 @@ pub(super) struct Wire {
     sent: usize,
     /// How long the controller may be silent; `None`: without a limit.
     pub(super) silence: Option<Duration>,
-    /// A limit of all waiting together: a time from this moment on.
-    pub(super) limit: Option<(Stopwatch, Duration)>,
+    /// May a read wait for bytes?
+    pub(super) may_wait: bool,
     patience: Patience,
     /// How often a thread slept to wait for bytes.
     pub(super) sleeps: u64,
@@ -64,7 +64,7 @@ impl Wire {
     pub(super) fn on(socket: TcpStream, silence: Option<Duration>) -> io::Result<Wire> {
         socket.set_nonblocking(true)?;
         let (tls, outbox, patience) = (None, Vec::new(), Patience::default());
-        Ok(Wire { socket, tls, outbox, sent: 0, silence, limit: None, patience, sleeps: 0 })
+        Ok(Wire { socket, tls, outbox, sent: 0, silence, may_wait: true, patience, sleeps: 0 })
     }
 
     /// Does the TLS handshake; everything after it is encrypted.
@@ -137,13 +137,6 @@ impl Wire {
         }
     }
 
-    /// How much longer it may wait; `None`: without a limit.
-    fn left(&self) -> Option<Duration> {
-        let left =
-            |(since, span): &(Stopwatch, Duration)| span.saturating_sub(Duration::from_nanos(since.ns()));
-        self.limit.as_ref().map(left)
-    }
-
     /// Number of bytes to be sent.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.outbox.len() + self.tls.as_ref().map_or(0, |tls| tls.output.len()) - self.sent
@@ -152,9 +145,8 @@ impl Wire {
     /// Sleeps until there are bytes to read, or room for bytes to be sent.
     fn sleep(&mut self) -> io::Result<()> {
         self.sleeps += 1;
-        let left = self.left();
         let socket = (self.socket.as_fd(), self.unsent_bytes() > 0);
-        if sleep_for_any(&[socket], left.or(self.silence))? || left.is_some() {
+        if sleep_for_any(&[socket], self.silence)? {
             return Ok(());
         }
         let seconds = self.silence.unwrap_or_default().as_secs_f64();
@@ -178,7 +170,7 @@ impl Read for Wire {
                     return Ok(bytes);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    if self.left() == Some(Duration::ZERO) {
+                    if !self.may_wait {
                         self.patience.end();
                         return Err(error);
                     }

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -20,11 +20,13 @@ use super::served::{Backend, Running, serve};
 
 const DEPTH: u32 = 8;
 
-/// Forwards connections to a server; while it is shut, nothing that the server says goes on. A gate that breaks loses what it
-/// holds, and the connections.
+/// Forwards connections to a server; while it is shut, nothing that the server says goes on, or only the next bytes. A gate
+/// that breaks loses what it holds, and the connections.
 struct Gate {
     at: SocketAddr,
     is_shut: Arc<AtomicBool>,
+    /// Bytes that go on although it is shut.
+    passes: Arc<AtomicUsize>,
     is_broken: Arc<AtomicBool>,
 }
 
@@ -33,18 +35,29 @@ impl Gate {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let flag = || Arc::new(AtomicBool::new(false));
         let (at, is_shut, is_broken) = (listener.local_addr().unwrap(), flag(), flag());
-        let (shut, broken) = (is_shut.clone(), is_broken.clone());
+        let passes = Arc::new(AtomicUsize::new(0));
+        let (shut, broken, pass) = (is_shut.clone(), is_broken.clone(), passes.clone());
         thread::spawn(move || {
             for host in listener.incoming() {
                 let (host, drive) = (host.unwrap(), TcpStream::connect(server).unwrap());
                 let ends = (host.try_clone().unwrap(), drive.try_clone().unwrap());
-                let (shut, broken) = (shut.clone(), broken.clone());
+                let (shut, broken, pass) = (shut.clone(), broken.clone(), pass.clone());
                 let (never, to_drive) = (AtomicBool::new(false), broken.clone());
-                thread::spawn(move || forward(ends.0, ends.1, &never, &to_drive));
-                thread::spawn(move || forward(drive, host, &shut, &broken));
+                thread::spawn(move || forward(ends.0, ends.1, (&never, &AtomicUsize::new(0)), &to_drive));
+                thread::spawn(move || forward(drive, host, (&shut, &pass), &broken));
             }
         });
-        Gate { at, is_shut, is_broken }
+        Gate { at, is_shut, passes, is_broken }
+    }
+
+    /// Lets the next `bytes` bytes of the server pass and no more; returns when they have.
+    fn shut_after(&self, bytes: usize, act: impl FnOnce()) {
+        self.passes.store(bytes, Ordering::SeqCst);
+        self.shut(true);
+        act();
+        while self.passes.load(Ordering::SeqCst) > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn shut(&self, is_shut: bool) {
@@ -58,14 +71,29 @@ impl Gate {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, is_shut: &AtomicBool, is_broken: &AtomicBool) {
+fn forward(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    (is_shut, passes): (&AtomicBool, &AtomicUsize),
+    is_broken: &AtomicBool,
+) {
     let mut bytes = vec![0; 1 << 16];
-    while let Ok(count @ 1..) = from.read(&mut bytes) {
-        while is_shut.load(Ordering::SeqCst) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        if is_broken.load(Ordering::SeqCst) || to.write_all(&bytes[..count]).is_err() {
-            break;
+    'all: while let Ok(count @ 1..) = from.read(&mut bytes) {
+        let mut rest = &bytes[..count];
+        while !rest.is_empty() {
+            let mut part = rest.len();
+            if is_shut.load(Ordering::SeqCst) {
+                part = part.min(passes.load(Ordering::SeqCst));
+                if part == 0 {
+                    thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
+            }
+            if is_broken.load(Ordering::SeqCst) || to.write_all(&rest[..part]).is_err() {
+                break 'all;
+            }
+            passes.fetch_sub(part.min(passes.load(Ordering::SeqCst)), Ordering::SeqCst);
+            rest = &rest[part..];
         }
     }
     _ = to.shutdown(Shutdown::Both);
@@ -102,7 +130,11 @@ fn run<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn driver(at: SocketAddr, server: &Running) -> (Initiator, Driver) {
-    let mut host = Initiator::connect(at, &server.nqn, &HostOptions::default()).unwrap();
+    driver_with(at, server, &HostOptions::default())
+}
+
+fn driver_with(at: SocketAddr, server: &Running, options: &HostOptions) -> (Initiator, Driver) {
+    let mut host = Initiator::connect(at, &server.nqn, options).unwrap();
     let queue = host.io_queue(1, DEPTH as u16 + 1).unwrap();
     (host, queue.into_driver(DEPTH, 1 << 20, 1 << 20).unwrap())
 }
@@ -154,6 +186,38 @@ fn no_poll_waits_for_a_drive_on_a_network() {
     assert_eq!(value.to_bytes(bytes), [7; 100_000]);
     drop((driver, host));
     assert_eq!(server.end().leaked_bytes, 0);
+}
+
+/// A controller that stops in the middle of a unit holds up nobody but those who wait for its answer.
+#[test]
+fn no_poll_waits_for_the_rest_of_a_unit() {
+    let server = serve(Backend::Drive(Vec::new()), Options::default(), 1 << 20);
+    let gate = Gate::before(server.at);
+    for digests in [false, true] {
+        let options = HostOptions { header_digest: digests, data_digest: digests, ..HostOptions::default() };
+        let (host, driver) = &driver_with(gate.at, &server, &options);
+        run(driver.call(store(0, vec![7; 100_000]), &mut Region::new())).unwrap();
+        // In the common header, in that of the data, in the data, and in what follows them.
+        for bytes in [1, 7, 8, 20, 25, 30, 9000, 100_000] {
+            let (mut value, mut of_other) = (Region::new(), Region::new());
+            let retrieve = Call::<Vec<u8>>::Retrieve { key: Key::from_u32_be(0) };
+            let (_, waker) = waker();
+            let mut stopped = Box::pin(driver.call(retrieve, &mut value));
+            gate.shut_after(bytes, || {
+                assert!(stopped.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            });
+            // The thread that reads has come to the end of what there is.
+            thread::sleep(Duration::from_millis(20));
+            let mut other = Box::pin(driver.call(store(1, vec![8; 50]), &mut of_other));
+            assert!(other.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "{bytes}");
+            gate.shut(false);
+            let read = run(stopped).unwrap().value();
+            assert_eq!(run(other), Ok(Answer::Done), "{bytes}");
+            assert_eq!(value.to_bytes(read), [7; 100_000], "{bytes}");
+        }
+        assert!(host.controller_id() > 0);
+    }
+    server.end();
 }
 
 /// A dropped NEXT leaves its pair, and a dropped SEEK no iterator, as on a drive of this program.
