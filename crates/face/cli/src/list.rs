@@ -1,7 +1,7 @@
 //! `kvdrive list`: every name of a kind, one line each with its origin.
 
 use clap::{Args, ValueEnum};
-use kvdrive_config::{DRAM_POINTS, PROFILES};
+use kvdrive_config::{DRAM_POINTS, Document, PROFILES, Profile};
 use kvdrive_declare::Counters;
 use kvdrive_device::engines::{ENGINES, EngineRow};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
@@ -17,6 +17,7 @@ use kvdrive_run::memory::ProcessMemory;
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_store::STORES;
 use kvdrive_subsystem::subsystem::Served;
+use kvdrive_text::scaled::time;
 use kvdrive_workload::{FORMATS, FROM_FILES, WORKLOADS, kvcache};
 
 use crate::output;
@@ -133,13 +134,31 @@ fn row(head: &str, origin: &str, columns: usize) -> String {
     text + &line + "\n"
 }
 
+/// A profile: its origin, the device with its year, the interface, and the times of its flash.
+fn of_profile(profile: &Profile) -> String {
+    let values = Document::profile(profile.name).expect("it is one").values();
+    let at = |path: &str| values.pointer(path).and_then(serde_json::Value::as_f64).unwrap_or_default();
+    let (read, program) = match values["flash"]["timing"].as_str() {
+        Some("flat") => ("/flash/flat/read_latency_ns", "/flash/flat/write_latency_ns"),
+        _ => ("/flash/sense_ns", "/flash/program_ns"),
+    };
+    let (generation, lanes) = (at("/link/generation"), at("/link/lanes"));
+    format!(
+        "{}. {}; PCIe Gen{generation} x{lanes}; a page is read in {}, programmed in {}",
+        profile.origin,
+        profile.device,
+        time(at(read)),
+        time(at(program))
+    )
+}
+
 fn rows(kind: Kind) -> Vec<(&'static str, String)> {
     let origins: Vec<(&'static str, &'static str)> = match kind {
         Kind::Engines => {
             let line = |row: &EngineRow| format!("{}. Values to {}", row.origin, row.largest.words());
             return ENGINES.iter().map(|row| (row.name, line(row))).collect();
         }
-        Kind::Profiles => PROFILES.iter().map(|row| (row.name, row.origin)).collect(),
+        Kind::Profiles => return PROFILES.iter().map(|row| (row.name, of_profile(row))).collect(),
         Kind::Workloads => WORKLOADS.iter().chain(FROM_FILES).map(|row| (row.name, row.origin)).collect(),
         Kind::Transfers => METHODS.iter().map(|row| (row.name, row.origin)).collect(),
         Kind::Packings => PACKINGS.iter().map(|row| (row.name, row.origin)).collect(),

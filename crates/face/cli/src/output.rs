@@ -60,9 +60,11 @@ pub fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(path, text).map_err(|error| anyhow::anyhow!("{}: {error}", shown(path)))
 }
 
-/// Columns of the terminal that standard output is; elsewhere those of a report. Below 40 nothing is readable.
+/// Columns of the terminal that standard output is; elsewhere those that the variable `COLUMNS` says, or those of a
+/// report. Below 40 nothing is readable.
 pub fn columns() -> usize {
-    terminal_columns().unwrap_or(WIDTH)
+    let asked = || std::env::var_os("COLUMNS")?.to_str()?.trim().parse().ok();
+    terminal_columns().or_else(asked).unwrap_or(WIDTH).max(40)
 }
 
 /// Columns of the terminal that standard output is, if it is one.

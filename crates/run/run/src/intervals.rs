@@ -9,6 +9,7 @@ use kvdrive_sim::{Histogram, Ns};
 use serde_json::{Map, Value, json};
 
 use super::kinds::KINDS;
+use super::report::fields::FORMAT;
 use super::snapshot::DriveSnapshot;
 use super::tally::{Recent, Tally};
 
@@ -92,8 +93,9 @@ impl Interval<'_> {
             .map(|(kind, histogram)| {
                 let summary = histogram.summary();
                 let kvdrive_sim::Summary { count, mean, p50, p95, p99, p999, p9999, max } = summary;
-                let figures = json!({"count": count, "mean": mean, "p50": p50, "p95": p95, "p99": p99,
-                    "p999": p999, "p9999": p9999, "max": max});
+                let (stdev, min) = (histogram.values().stdev(), histogram.values().min());
+                let figures = json!({"count": count, "mean": mean, "stdev": stdev, "min": min, "p50": p50,
+                    "p95": p95, "p99": p99, "p999": p999, "p9999": p9999, "max": max});
                 (kind.to_owned(), figures)
             })
             .collect();
@@ -105,13 +107,17 @@ impl Interval<'_> {
             purposes.filter(|(purpose, _)| is_of_gc(purpose)).map(|(_, count)| count).sum()
         };
         let mut line = json!({
+            "format": FORMAT,
             "began_ns": self.began_ns,
             "ended_ns": self.ended_ns,
             "ops": ops,
             "errors": self.recent.errors,
             "throughput_ops_per_s": ops as f64 / span_s,
-            "stored_bytes": self.stored_bytes,
-            "retrieved_bytes": self.read_bytes,
+            "bandwidth_bytes_per_s": {
+                "stored": self.stored_bytes as f64 / span_s,
+                "retrieved": self.read_bytes as f64 / span_s,
+            },
+            "value_bytes": {"stored": self.stored_bytes, "retrieved": self.read_bytes},
             "latency_ns": latency,
             "gc": {"programs": of_gc("programs"), "reads": of_gc("reads")},
         });

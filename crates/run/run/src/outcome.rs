@@ -11,6 +11,7 @@ use super::kinds::{DELETE, EXIST, KINDS, LIST, NEXT, RETRIEVE, SEEK, STORE};
 use super::limits;
 use super::seen::{Seen, UnitsSeen};
 use super::snapshot::DriveSnapshot;
+use crate::report::fields::Format;
 use crate::report::{self, Named, Report};
 use kvdrive_config::{Config, Document};
 use kvdrive_text::{grouped, number_of};
@@ -94,6 +95,27 @@ fn with_unchecked(verified: report::Verified, ops: &report::Ops) -> report::Veri
     report::Verified { unchecked: reads.saturating_sub(verified.checked + verified.unknown), ..verified }
 }
 
+/// A note of the first operation that failed.
+fn first_error(seen: &Seen) -> Option<String> {
+    let error = seen.first_error.as_ref()?;
+    Some(format!("first of {}: {error}", number_of(seen.errors, "error")))
+}
+
+/// Bytes of returned values, by the kinds of operation that occurred.
+fn read_bytes(ops: &report::Ops, seen: &Seen) -> Named<u64> {
+    let kinds = [(RETRIEVE, ops.retrieve), (SEEK, ops.seek), (NEXT, ops.next)];
+    let kinds = kinds.into_iter().filter(|(_, count)| *count > 0);
+    kinds.map(|(kind, _)| (KINDS[kind], seen.read_bytes[kind])).collect()
+}
+
+fn per_s(amount: u64, span_ns: Ns) -> f64 {
+    amount as f64 * 1e9 / span_ns.max(1) as f64
+}
+
+fn bandwidth(values: &report::ValueBytes, span_ns: Ns) -> report::Bandwidth {
+    report::Bandwidth { stored: per_s(values.stored, span_ns), retrieved: per_s(values.retrieved, span_ns) }
+}
+
 /// Number of operations of each kind.
 fn operations(seen: &Seen) -> report::Ops {
     let counts = seen.latency.each_ref().map(|histogram| histogram.summary().count);
@@ -116,18 +138,13 @@ impl Outcome {
         let ops = operations(&seen);
         let (verified, first_wrong) = verified.map_or((None, None), |(counts, first)| (Some(counts), first));
         notes.extend(first_wrong.map(|what| format!("first value that was not as stored: {what}")));
-        notes.extend(
-            seen.first_error.map(|error| format!("first of {}: {error}", number_of(seen.errors, "error"))),
-        );
+        notes.extend(first_error(&seen));
         notes.extend(order_of_listing(&ops, &config.engine.name));
         notes.extend(counting_of_scans(&ops));
         let not_found: Named<u64> =
             KINDS.into_iter().zip(seen.missed).filter(|(_, missed)| *missed > 0).collect();
         notes.extend(most_were_missed(&ops, &not_found));
         let verified = verified.map(|verified| with_unchecked(verified, &ops));
-        let read_bytes = [(RETRIEVE, ops.retrieve), (SEEK, ops.seek), (NEXT, ops.next)];
-        let read_bytes = read_bytes.into_iter().filter(|(_, count)| *count > 0);
-        let read_bytes = read_bytes.map(|(kind, _)| (KINDS[kind], seen.read_bytes[kind])).collect();
         let span_ns = ended.at - began.at;
         // Times that applications saw are of the clock of the run.
         let seen_ns = wall_ns.unwrap_or(span_ns);
@@ -135,16 +152,19 @@ impl Outcome {
         notes.extend(too_long_for_the_queue(&counts, config));
         counts.set("workload", workload);
         counts.set("flash_health", health(&drained));
-        let stored = seen.stored_bytes;
         let programmed = counts.get("nand.programs").unwrap_or(0) * u64::from(config.flash.page_bytes);
-        let resources = limits::resources(&began, &ended);
-        let occupied = limits::occupied(&began, &ended);
+        let retrieved = seen.read_bytes.iter().sum();
+        let value_bytes = report::ValueBytes { stored: seen.stored_bytes, retrieved };
+        let loaded = loading.as_ref().map_or(0, |loading| loading.stores);
+        let pairs = report::Pairs::of(config, loaded, &ops, &value_bytes, not_found_pairs(&not_found));
+        let (resources, occupied) = (limits::resources(&began, &ended), limits::occupied(&began, &ended));
         let values = document.values();
         // In wall time the clock passes while the drive has nothing to do.
         let limited_by = (wall_ns.is_none() && ops.answered() > 0)
             .then(|| limits::limit(&resources, &occupied, (config, &values), is_behind))
             .flatten();
         Ok(Report {
+            format: Format::default(),
             profile: document.profile_name().to_owned(),
             set: user_settings(document),
             config: values,
@@ -155,14 +175,18 @@ impl Outcome {
             time_sources: document.time_sources(),
             notes,
             is_stopped,
-            throughput_ops_per_s: ops.total() as f64 * 1e9 / seen_ns.max(1) as f64,
+            throughput_ops_per_s: per_s(ops.total(), seen_ns),
+            bandwidth_bytes_per_s: bandwidth(&value_bytes, seen_ns),
+            pairs,
+            cache: report::CacheRates::of(counts.section("workload")),
             latency_ns: latencies(&seen.latency),
+            latency_all_ns: latency_of_all(&seen.latency),
             commands: Named::default(),
             transactions: transactions(&seen.units, seen_ns),
             series,
             amplification: report::Amplification {
-                traffic: per_value_byte(counts.get("traffic.payload_bytes").unwrap_or(0), stored),
-                write: per_value_byte(programmed, stored),
+                traffic: per_value_byte(counts.get("traffic.payload_bytes").unwrap_or(0), value_bytes.stored),
+                write: per_value_byte(programmed, value_bytes.stored),
             },
             counts,
             faults: drained.faults.into_iter().map(fault).collect(),
@@ -172,8 +196,8 @@ impl Outcome {
             occupied,
             resources,
             not_found,
-            value_bytes: report::ValueBytes { stored, retrieved: seen.read_bytes.iter().sum() },
-            read_bytes,
+            value_bytes,
+            read_bytes: read_bytes(&ops, &seen),
             time: report::Time { virtual_ns: span_ns, wall_s: wall_ns.map_or(0.0, |ns| ns as f64 / 1e9) },
             ops,
         })
@@ -230,21 +254,36 @@ fn per_value_byte(bytes: u64, stored: u64) -> Option<f64> {
 }
 
 fn latencies(histograms: &[Histogram; KINDS.len()]) -> Named<report::Latency> {
-    let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram.summary()));
-    pairs.filter(|(_, summary)| summary.count > 0).map(|(name, summary)| (name, latency(summary))).collect()
+    let pairs = KINDS.iter().zip(histograms).map(|(name, histogram)| (*name, histogram));
+    pairs
+        .filter(|(_, histogram)| !histogram.values().is_empty())
+        .map(|(name, histogram)| (name, latency(histogram)))
+        .collect()
 }
 
-fn latency(summary: Summary) -> report::Latency {
-    let Summary { mean, p50, p95, p99, p999, p9999, max, .. } = summary;
-    report::Latency { mean, p50, p95, p99, p999, p9999, max }
+fn latency(histogram: &Histogram) -> report::Latency {
+    let Summary { mean, p50, p95, p99, p999, p9999, max, .. } = histogram.summary();
+    let (stdev, min) = (histogram.values().stdev(), histogram.values().min());
+    report::Latency { mean, stdev, min, p50, p95, p99, p999, p9999, max }
+}
+
+fn latency_of_all(histograms: &[Histogram; KINDS.len()]) -> Option<report::Latency> {
+    let mut all = Histogram::default();
+    histograms.iter().filter(|kind| !kind.values().is_empty()).for_each(|kind| all.add(kind));
+    (!all.values().is_empty()).then(|| latency(&all))
+}
+
+/// Reads that found no pair and so returned no value. An exist returns none anyway.
+fn not_found_pairs(not_found: &Named<u64>) -> u64 {
+    let kinds = [KINDS[RETRIEVE], KINDS[SEEK], KINDS[NEXT]];
+    not_found.iter().filter(|(kind, _)| kinds.contains(kind)).map(|(_, missed)| missed).sum()
 }
 
 fn transactions(units: &[UnitsSeen], span_ns: Ns) -> Named<report::Transactions> {
     let of = |units: &UnitsSeen| {
-        let summary = units.latency.summary();
-        let committed = summary.count;
-        let per_s = committed as f64 * 1e9 / span_ns.max(1) as f64;
-        let latency_ns = latency(summary);
+        let committed = units.latency.values().len();
+        let per_s = per_s(committed, span_ns);
+        let latency_ns = latency(&units.latency);
         (units.kind, report::Transactions { committed, rolled_back: units.rolled_back, per_s, latency_ns })
     };
     let mut of_kinds: Vec<_> = units.iter().map(of).collect();

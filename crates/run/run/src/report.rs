@@ -8,9 +8,11 @@
 mod compare;
 mod connected;
 mod dram;
+pub mod fields;
 mod kinds;
 mod named;
 mod occupied;
+mod pairs;
 mod stalls;
 mod table;
 mod text;
@@ -29,6 +31,8 @@ pub use named::Named;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Report {
+    /// Number of the form of its JSON.
+    pub format: fields::Format,
     /// Name of the profile on which the configuration is based.
     pub profile: String,
     /// Settings that differ from the profile, `KEY=VALUE` each, for the text: JSON has the whole
@@ -55,6 +59,9 @@ pub struct Report {
     /// Whether it was stopped from outside before its end.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_stopped: bool,
+    /// Pairs of the workload: their number, and the sizes of keys and values. None for the commands of hosts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<Pairs>,
     /// Operations answered.
     pub ops: Ops,
     /// Operations among them that found no pair, by kind, if there are any: absent keys, seeks past the last
@@ -70,8 +77,13 @@ pub struct Report {
     pub time: Time,
     /// Operations that were not refused, per second of the run's clock.
     pub throughput_ops_per_s: f64,
+    /// Bytes of values per second of the run's clock.
+    pub bandwidth_bytes_per_s: Bandwidth,
     /// Latency of each kind of operation that was not refused, in nanoseconds of the run's clock.
     pub latency_ns: Named<Latency>,
+    /// Latency of all operations that were not refused together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_all_ns: Option<Latency>,
     /// Commands that the drive completed, by name, if its hosts are not known.
     #[serde(skip_serializing_if = "Named::is_empty")]
     pub commands: Named<Commands>,
@@ -86,6 +98,9 @@ pub struct Report {
     /// faults were injected or occurred.
     #[serde(flatten, deserialize_with = "declared::sections")]
     pub counts: Sections,
+    /// Hit rate of a language model's cache, and the computing that it saves; of workload `kvcache`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheRates>,
     /// Bytes moved per byte of value.
     pub amplification: Amplification,
     /// Fault rules, in their order.
@@ -261,6 +276,46 @@ pub struct ValueBytes {
     pub retrieved: u64,
 }
 
+/// Pairs of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pairs {
+    /// Pairs that the operations choose from: those on the drive before them, or the size of the key space. If a workload
+    /// chooses no keys, its stores.
+    pub count: u64,
+    /// Whether there may be fewer, because keys are drawn from a space of this size and may repeat.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_at_most: bool,
+    /// Length of a key, bytes; `None`: as the trace has them.
+    pub key_bytes: Option<u32>,
+    /// Length of a value, bytes; `None`: they differ.
+    pub value_bytes: Option<u32>,
+    /// Mean length of the values that were stored, bytes; `None`: none was.
+    pub stored_mean_bytes: Option<f64>,
+    /// Mean length of the values that were returned, bytes; `None`: none was.
+    pub retrieved_mean_bytes: Option<f64>,
+}
+
+/// How often a language model's cache had what was asked.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CacheRates {
+    /// Part of the blocks asked for that were cached behind no missing block, from 0 to 1.
+    pub hit_rate: f64,
+    /// Part of the input tokens in these blocks, from 0 to 1.
+    pub token_hit_rate: f64,
+    /// Part of the floating-point operations of prefilling that these blocks save, from 0 to 1.
+    pub prefill_saved_rate: f64,
+}
+
+/// Bytes of values per second, by direction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// Of stores that succeeded.
+    pub stored: f64,
+    /// Of retrieves, seeks and nexts that found a pair.
+    pub retrieved: f64,
+}
+
 /// Duration of the run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Time {
@@ -270,11 +325,16 @@ pub struct Time {
     pub wall_s: f64,
 }
 
-/// Latency of one kind of operation, in nanoseconds.
+/// Latency of one kind of operation, or of all, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Latency {
     /// Arithmetic mean.
     pub mean: f64,
+    /// Standard deviation, to three digits.
+    pub stdev: f64,
+    /// Smallest, to three digits.
+    pub min: u64,
     /// Median.
     pub p50: u64,
     /// 95th percentile.

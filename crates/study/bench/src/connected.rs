@@ -54,6 +54,8 @@ pub struct Row {
     pub seconds: f64,
     /// Operations a second.
     pub per_s: f64,
+    /// Bytes of values a second, in the direction of the operation.
+    pub bandwidth_bytes_per_s: f64,
     /// Median latency, ns.
     pub p50_ns: u64,
     /// 99th percentile of the latency, ns.
@@ -199,6 +201,10 @@ pub fn connected(
                 operations,
                 seconds: ran.report.time.wall_s,
                 per_s: ran.report.throughput_ops_per_s,
+                bandwidth_bytes_per_s: match operation {
+                    "store" => ran.report.bandwidth_bytes_per_s.stored,
+                    _ => ran.report.bandwidth_bytes_per_s.retrieved,
+                },
                 p50_ns: ran.report.latency_ns.get(operation).map_or(0, |latency| latency.p50),
                 p99_ns: ran.report.latency_ns.get(operation).map_or(0, |latency| latency.p99),
                 client_cpu_s: client_before.zip(client_after).map(|(before, after)| after - before),
@@ -225,8 +231,8 @@ impl fmt::Display for Connected {
         )?;
         writeln!(
             f,
-            "{:<10}{:>6}{:>12}{:>11}{:>16}{:>16}{:>16}",
-            "", "depth", "/s", "p50", "server CPU/op", "/server CPU s", "client CPU/op"
+            "{:<10}{:>6}{:>11}{:>13}{:>11}{:>15}{:>15}{:>15}",
+            "", "depth", "/s", "values", "p50", "server CPU/op", "/server CPU s", "client CPU/op"
         )?;
         let unknown = || "-".to_owned();
         for row in rows {
@@ -235,10 +241,11 @@ impl fmt::Display for Connected {
             let server = row.server_cpu_s();
             writeln!(
                 f,
-                "{:<10}{:>6}{:>12}{:>11}{:>16}{:>16}{:>16}",
+                "{:<10}{:>6}{:>11}{:>13}{:>11}{:>15}{:>15}{:>15}",
                 row.operation,
                 row.depth,
                 thousands(row.per_s),
+                format!("{}/s", bytes(row.bandwidth_bytes_per_s)),
                 time(row.p50_ns as f64),
                 server.map_or_else(unknown, us),
                 server.map_or_else(unknown, |cpu_s| thousands(row.operations as f64 / cpu_s)),

@@ -6,6 +6,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use super::Report;
+use super::fields::Format;
 use super::table::{Table, bytes, edges};
 use super::text::Text;
 use kvdrive_text::{WIDTH, grouped, number_of, wrap};
@@ -76,6 +77,7 @@ impl Connected {
         let how = format!("seed {}, {} clock, {}", report.seed, report.clock, report.revision);
         let mut lines = edges(&what, &how, text.room) + "\n" + &"-".repeat(text.room) + "\n";
         lines.push_str(&text.settings());
+        lines.push_str(&text.pairs());
         let reached = targets.iter().filter(|target| target.connections > 0);
         let is_one = targets.len() == 1;
         let notes = reached.flat_map(|target| target.notes(is_one)).chain(report.notes.iter().cloned());
@@ -145,6 +147,7 @@ impl Serialize for Connected {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Connected { targets, report } = self;
         let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("format", &Format::default())?;
         match &targets[..] {
             [target] => map.serialize_entry("target", target)?,
             targets => map.serialize_entry("targets", targets)?,
@@ -154,12 +157,15 @@ impl Serialize for Connected {
         map.serialize_entry("clock", &report.clock)?;
         map.serialize_entry("revision", &report.revision)?;
         map.serialize_entry("notes", &report.notes)?;
+        map.serialize_entry("pairs", &report.pairs)?;
         map.serialize_entry("ops", &report.ops)?;
         map.serialize_entry("value_bytes", &report.value_bytes)?;
         map.serialize_entry("read_bytes", &report.read_bytes)?;
         map.serialize_entry("wall_s", &report.time.wall_s)?;
         map.serialize_entry("throughput_ops_per_s", &report.throughput_ops_per_s)?;
+        map.serialize_entry("bandwidth_bytes_per_s", &report.bandwidth_bytes_per_s)?;
         map.serialize_entry("latency_ns", &report.latency_ns)?;
+        map.serialize_entry("latency_all_ns", &report.latency_all_ns)?;
         if !report.transactions.is_empty() {
             map.serialize_entry("transactions", &report.transactions)?;
         }

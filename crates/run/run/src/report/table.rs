@@ -100,6 +100,11 @@ pub(super) fn fold(labels: usize, columns: &[usize], gap: usize, room: usize) ->
     blocks
 }
 
+/// Bytes per second: `2.270 GB/s`, decimal.
+pub(super) fn bandwidth(bytes_per_s: f64) -> String {
+    bytes(bytes_per_s) + "/s"
+}
+
 /// Two texts, one at each edge of `room` columns. If both do not fit, the right one goes to the next line.
 pub(super) fn edges(left: &str, right: &str, room: usize) -> String {
     let (before, behind) = (left.chars().count(), right.chars().count());

@@ -7,8 +7,10 @@ use kvdrive_flash::{NandCounters, Purpose};
 use kvdrive_link::{Class, Meter};
 use kvdrive_text::WIDTH;
 
+mod comparisons;
+
 fn latency(mean: f64, [p50, p95, p99, p999, p9999, max]: [u64; 6]) -> Latency {
-    Latency { mean, p50, p95, p99, p999, p9999, max }
+    Latency { mean, stdev: mean / 10.0, min: p50 / 2, p50, p95, p99, p999, p9999, max }
 }
 
 #[derive(Counters)]
@@ -55,10 +57,19 @@ fn sample(transfer: &str, packing: &str) -> Report {
         time_sources: "fit set guess".into(),
         notes: vec!["keys are 16 B, not 48: the KV command set has no longer ones".into()],
         ops: Ops { store: 1000, retrieve: 10, ..Ops::default() },
+        pairs: Some(Pairs {
+            count: 1000,
+            key_bytes: Some(4),
+            stored_mean_bytes: Some(32.0),
+            retrieved_mean_bytes: Some(32.0),
+            ..Pairs::default()
+        }),
         value_bytes: ValueBytes { stored: 32_000, retrieved: 320 },
         read_bytes: [("retrieve", 320)].into_iter().collect(),
         time: Time { virtual_ns: 17_400_000, wall_s: 0.001 },
         throughput_ops_per_s: 58_045.9,
+        bandwidth_bytes_per_s: Bandwidth { stored: 1_839_080.5, retrieved: 18_390.8 },
+        latency_all_ns: Some(latency(11_535.9, [10_800, 10_800, 80_000, 610_800, 1_100_000, 1_200_000])),
         latency_ns: [
             ("store", latency(10_800.0, [10_800, 10_800, 10_900, 610_800, 1_100_000, 1_200_000])),
             ("retrieve", latency(85_123.4, [80_000, 180_000, 180_000, 180_000, 180_000, 180_000])),
@@ -89,20 +100,23 @@ fn text() {
     insta::assert_snapshot!(sample("piggyback", "backfill"), @r#"
     w-m | cosmos-plus | piggyback | backfill                         seed 1, virtual clock, 0123456789ab
     ----------------------------------------------------------------------------------------------------
+    cosmos-plus: FPGA board of 2014, one context; a drive of today: --profile nvmevirt-970pro
+    pairs 1 000, keys 4 B, values 32 B stored on average, 32 B returned on average
     note: keys are 16 B, not 48: the KV command set has no longer ones
     OPERATIONS           count     values                                                        counted
       store              1 000   32.00 kB
       retrieve              10      320 B
       errors                 0
 
-    THROUGHPUT      operations model time                                        modelled: fit set guess
-                     58.05 k/s   17.40 ms
+    THROUGHPUT      operations     stored   returned model time                  modelled: fit set guess
+                     58.05 k/s 1.839 MB/s 18.39 kB/s   17.40 ms
       simulated at 1.010 M operations/s, in 1.000 ms of this machine's time                     measured
 
     LATENCY                                                                      modelled: fit set guess
-                          mean        p50        p95        p99      p99.9     p99.99        max
-      store           10.80 us   10.80 us   10.80 us   10.90 us   610.8 us   1.100 ms   1.200 ms
-      retrieve        85.12 us   80.00 us   180.0 us   180.0 us   180.0 us   180.0 us   180.0 us
+                    mean    stdev      min      p50      p95      p99    p99.9   p99.99      max
+      store     10.80 us 1.080 us 5.400 us 10.80 us 10.80 us 10.90 us 610.8 us 1.100 ms 1.200 ms
+      retrieve  85.12 us 8.512 us 40.00 us 80.00 us 180.0 us 180.0 us 180.0 us 180.0 us 180.0 us
+      all       11.54 us 1.154 us 5.400 us 10.80 us 10.80 us 80.00 us 610.8 us 1.100 ms 1.200 ms
 
     TRAFFIC            payload       B/op      share       wire       B/op                       counted
       mmio            8.000 kB      7.921     9.09 %   56.00 kB      55.45
@@ -140,16 +154,18 @@ fn comparison() {
         .collect();
     insta::assert_snapshot!(compare(&reports), @r#"
     w-m, 1 000 000 operations, cosmos-plus                           seed 1, virtual clock, 0123456789ab
-    ---------------------------------------------------------------------------------------------
-    transfer   packing   operations     store     store  payload  traffic  value      NAND  write
-                                         mean       p99     B/op     amp.  pages  programs   amp.
-    ---------------------------------------------------------------------------------------------
-    prp        block      58.05 k/s  10.80 us  10.90 us  4 142.6    130.8    250       254  130.0
-    prp        backfill   58.05 k/s  10.80 us  10.90 us  4 142.6    130.8      2         6  3.072
-    piggyback  block      58.05 k/s  10.80 us  10.90 us    87.13    2.750    250       254  130.0
-    piggyback  backfill   58.05 k/s  10.80 us  10.90 us    87.13    2.750      2         6  3.072
-    ---------------------------------------------------------------------------------------------
-    modelled: fit set guess | operations, store mean, store p99
+    cosmos-plus: FPGA board of 2014, one context; a drive of today: --profile nvmevirt-970pro
+    pairs 1 000, keys 4 B, values 32 B stored on average, 32 B returned on average
+    -----------------------------------------------------------------------------------------------
+    transfer  packing  operations    store    store payload traffic value     NAND write     stored
+                                      mean      p99    B/op    amp. pages programs  amp.
+    -----------------------------------------------------------------------------------------------
+    prp       block     58.05 k/s 10.80 us 10.90 us 4 142.6   130.8   250      254 130.0 1.839 MB/s
+    prp       backfill  58.05 k/s 10.80 us 10.90 us 4 142.6   130.8     2        6 3.072 1.839 MB/s
+    piggyback block     58.05 k/s 10.80 us 10.90 us   87.13   2.750   250      254 130.0 1.839 MB/s
+    piggyback backfill  58.05 k/s 10.80 us 10.90 us   87.13   2.750     2        6 3.072 1.839 MB/s
+    -----------------------------------------------------------------------------------------------
+    modelled: fit set guess | operations, store mean, store p99, stored
     counted | payload B/op, traffic amp., value pages, NAND programs, write amp.
     note: keys are 16 B, not 48: the KV command set has no longer ones
     against transfer prp, packing block:
@@ -170,104 +186,6 @@ fn a_column_is_as_wide_as_its_widest_cell() {
     assert!(ends[0] == ends[1] && ends[1] == ends[2] && ends[0] > 40, "{text}");
     let heading = text.lines().next().expect("a heading");
     assert_eq!(heading.find("two").map(|at| at + 3), Some(ends[0]), "{text}");
-}
-
-/// At a scale, rows are named by the DRAM point and not by the bytes that it amounts to.
-#[test]
-fn a_comparison_names_dram_points_as_they_were_asked_for() {
-    let at = |point: &str, further: &[&str]| {
-        let mut document = Document::profile("kvvirt").unwrap();
-        document.set_dram(point).unwrap();
-        document.set("workload.preset=plus").unwrap();
-        document.shrink("1/256".parse().unwrap()).unwrap();
-        further.iter().for_each(|set| document.set(set).unwrap());
-        Report {
-            config: document.values(),
-            dram_point: document.dram_point().map(str::to_owned),
-            ..sample("prp", "block")
-        }
-    };
-    let text = compare(&[at("published", &[]), at("total-128", &[]), at("total-256", &[])]);
-    for line in ["dram       operations", "published   58.05 k/s", "total-128   58.05 k/s", "  total-256   "]
-    {
-        assert!(text.lines().any(|row| row.starts_with(line)), "{line}: {text}");
-    }
-    assert!(!text.contains("dram_bytes"), "{text}");
-    let altered = ["hash.dram_bytes=1MiB"];
-    let text = compare(&[at("published", &altered), at("total-128", &altered)]);
-    assert!(text.contains("dram_accounting") && !text.contains("total-128"), "laid over: {text}");
-}
-
-/// A workload that scans is compared by its scans, also together with workloads that do not scan.
-#[test]
-fn a_comparison_shows_the_scans_of_a_workload_that_scans() {
-    let mut scans = sample("prp", "block");
-    scans.ops = Ops { store: 50, seek: 950, next: 50_000, ..Ops::default() };
-    let latency = |mean: f64| latency(mean, [1, 1, 2 * mean as u64, 3, 3, 4]);
-    scans.latency_ns =
-        [("store", latency(10_800.0)), ("seek", latency(31_200.0)), ("next", latency(17_000.0))]
-            .into_iter()
-            .collect();
-    let headings = |text: &str| -> Vec<String> {
-        let rows: Vec<Vec<&str>> =
-            text.lines().skip(2).take(2).map(|row| row.split_whitespace().collect()).collect();
-        vec![rows[0].join(" "), rows[1].join(" ")]
-    };
-    let cells = |text: &str| -> Vec<String> {
-        let rows = text.lines().filter(|line| line.contains(" k/s "));
-        rows.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
-    };
-    let text = compare(&[scans.clone()]);
-    let expected = ["operations seek seek next next store NAND NAND write", "mean p99 mean p99 mean reads"];
-    assert!(headings(&text)[0].ends_with(expected[0]), "{text}");
-    assert!(headings(&text)[1].starts_with(expected[1]), "{text}");
-    assert!(cells(&text)[0].contains("31.20 us 62.40 us 17.00 us 34.00 us 10.80 us"), "{text}");
-    let mut reads = sample("prp", "backfill");
-    reads.ops = Ops { store: 500, retrieve: 500, ..Ops::default() };
-    let text = compare(&[reads, scans]);
-    assert!(headings(&text)[0].contains("retrieve retrieve seek next store"), "{text}");
-    assert!(cells(&text)[0].contains("85.12 us 180.0 us - - 10.80 us"), "{text}");
-    assert!(cells(&text)[1].contains("- - 31.20 us 17.00 us 10.80 us"), "{text}");
-}
-
-/// Rows with failed operations look fast, so failures get a column; notes common to all runs are printed
-/// once.
-#[test]
-fn a_comparison_shows_errors_and_notes() {
-    let reports: Vec<_> = ["block", "backfill"].iter().map(|packing| sample("prp", packing)).collect();
-    assert!(!compare(&reports).contains("errors"));
-    let mut reports = reports;
-    reports[1].ops.errors = 1234;
-    reports[1].notes.push(format!("first of 1234 errors: {}", "a long story ".repeat(10)));
-    let text = compare(&reports);
-    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" k/s ")).collect();
-    assert!(rows[0].ends_with(" 0") && rows[1].ends_with(" 1 234"), "{text}");
-    assert_eq!(text.matches("note: keys are 16 B").count(), 1, "{text}");
-    assert!(text.contains("\nnote: keys are 16 B"), "what every row says is of no row: {text}");
-    let story = text.lines().skip_while(|line| !line.starts_with("note on backfill: first of 1234 errors"));
-    let story: Vec<&str> = story.take(2).collect();
-    assert!(story.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
-    assert!(story[1].starts_with("    "), "{text}");
-}
-
-/// A note names its rows by a setting that only they have in common, or else one by one.
-#[test]
-fn a_note_names_the_rows_it_is_about() {
-    let mut reports: Vec<Report> = ["prp", "piggyback"]
-        .iter()
-        .flat_map(|transfer| ["block", "all", "backfill"].map(|packing| sample(transfer, packing)))
-        .collect();
-    for (row, note) in [(1, "of all"), (4, "of all"), (3, "of one"), (0, "of two"), (5, "of two")] {
-        reports[row].notes.push(note.into());
-    }
-    let text = compare(&reports);
-    for line in [
-        "note on all: of all",
-        "note on piggyback block: of one",
-        "note on prp block, piggyback backfill: of two",
-    ] {
-        assert!(text.lines().any(|found| found == line), "{line}: {text}");
-    }
 }
 
 /// A figure without a denominator is a dash, such as amplification if nothing was stored.
@@ -291,7 +209,11 @@ fn a_figure_of_nothing_is_a_dash() {
     let text = compare(&[report.clone()]);
     let row = text.lines().find(|line| line.contains(" k/s ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
-    assert_eq!(cells[3..], ["85.12", "us", "180.0", "us", "-", "-", "10", "254", "-"], "{text}");
+    assert_eq!(
+        cells[3..],
+        ["85.12", "us", "180.0", "us", "-", "-", "10", "254", "-", "18.39", "kB/s", "-"],
+        "{text}"
+    );
     let text = compare(&[sample("prp", "block"), report]);
     assert!(text.contains("NAND reads     0.00 %"), "{text}");
 }
@@ -318,8 +240,8 @@ fn a_wall_run_measures_what_applications_saw_and_models_the_drive() {
     report.clock = "wall".into();
     let text = report.to_string();
     for (what, kind) in [
-        ("THROUGHPUT      operations  wall time", "measured"),
-        ("                 58.05 k/s   1.000 ms", ""),
+        ("THROUGHPUT      operations     stored   returned  wall time", "measured"),
+        ("                 58.05 k/s 1.839 MB/s 18.39 kB/s   1.000 ms", ""),
         ("  the drive's own clock went on by 17.40 ms", "modelled: fit set guess"),
         ("LATENCY", "measured"),
         ("RESOURCES", "modelled: fit set guess"),
@@ -346,6 +268,7 @@ fn json_has_the_promised_keys() {
     json["config"] = "the whole configuration".into();
     insta::assert_json_snapshot!(json, @r#"
     {
+      "format": 1,
       "profile": "cosmos-plus",
       "config": "the whole configuration",
       "seed": 1,
@@ -355,6 +278,13 @@ fn json_has_the_promised_keys() {
       "notes": [
         "keys are 16 B, not 48: the KV command set has no longer ones"
       ],
+      "pairs": {
+        "count": 1000,
+        "key_bytes": 4,
+        "value_bytes": null,
+        "stored_mean_bytes": 32.0,
+        "retrieved_mean_bytes": 32.0
+      },
       "ops": {
         "store": 1000,
         "retrieve": 10,
@@ -377,9 +307,15 @@ fn json_has_the_promised_keys() {
         "wall_s": 0.001
       },
       "throughput_ops_per_s": 58045.9,
+      "bandwidth_bytes_per_s": {
+        "stored": 1839080.5,
+        "retrieved": 18390.8
+      },
       "latency_ns": {
         "store": {
           "mean": 10800.0,
+          "stdev": 1080.0,
+          "min": 5400,
           "p50": 10800,
           "p95": 10800,
           "p99": 10900,
@@ -389,6 +325,8 @@ fn json_has_the_promised_keys() {
         },
         "retrieve": {
           "mean": 85123.4,
+          "stdev": 8512.34,
+          "min": 40000,
           "p50": 80000,
           "p95": 180000,
           "p99": 180000,
@@ -396,6 +334,17 @@ fn json_has_the_promised_keys() {
           "p9999": 180000,
           "max": 180000
         }
+      },
+      "latency_all_ns": {
+        "mean": 11535.9,
+        "stdev": 1153.59,
+        "min": 5400,
+        "p50": 10800,
+        "p95": 10800,
+        "p99": 80000,
+        "p999": 610800,
+        "p9999": 1100000,
+        "max": 1200000
       },
       "traffic": {
         "payload_bytes": {
@@ -475,87 +424,12 @@ fn a_name_is_there_once() {
 fn what_is_not_as_in_the_profile_stands_under_the_head() {
     let set = (0..9).map(|number| format!("section.key_{number}=value_{number}")).collect();
     let text = Report { set, ..sample("prp", "all") }.to_string();
-    let lines: Vec<&str> = text.lines().skip(2).take(4).collect();
+    let lines: Vec<&str> = text.lines().skip(3).take(4).collect();
     assert!(lines[0].starts_with("set: section.key_0=value_0 section"), "{lines:?}");
     assert!(lines[1].starts_with("     section.key_"), "{lines:?}");
     assert!(lines[2].starts_with("     section.key_8=value_8"), "{lines:?}");
     assert!(lines.iter().all(|line| line.chars().count() <= 100), "{lines:?}");
     assert!(!sample("prp", "all").to_string().contains("set:"));
-}
-
-/// The heading has the operations that all runs have in common: those of a trace are counted, and runs of
-/// different lengths have none.
-#[test]
-fn the_heading_of_a_comparison_has_the_operations_of_every_run() {
-    let of = |name: &str, ops: u64, packing: &str| {
-        let mut report = sample("prp", packing);
-        report.config["workload"]["name"] = name.into();
-        report.config["workload"]["ops"] = ops.into();
-        report
-    };
-    let heading = |reports: &[Report]| compare(reports).lines().next().unwrap().to_owned();
-    assert!(heading(&[of("w-m", 100, "all"), of("w-m", 200, "all")]).starts_with("w-m, cosmos-plus  "));
-    let of_traces = heading(&[of("trace", 1 << 48, "block"), of("trace", 1 << 48, "all")]);
-    assert!(of_traces.starts_with("trace, 1 010 operations, cosmos-plus  "), "{of_traces}");
-}
-
-/// Ctrl-C ends each run of a comparison at another operation.
-#[test]
-fn a_comparison_of_runs_that_were_stopped_says_so_and_compares_only_the_others() {
-    let packings = ["block", "all", "selective", "backfill"];
-    let of = |stopped: &[&str]| {
-        let reports = packings.map(|packing| {
-            let is_stopped = stopped.contains(&packing);
-            let mut report = Report { is_stopped, ..sample("prp", packing) };
-            report.config["workload"]["ops"] = 1000.into();
-            report
-        });
-        compare(&reports)
-    };
-    let whole = of(&[]);
-    assert!(whole.starts_with("w-m, 1 000 operations, ") && !whole.contains("not compared"), "{whole}");
-    let one = of(&["all"]);
-    assert!(one.starts_with("w-m, at most 1 000 operations, "), "{one}");
-    let factors = |text: &str| text.lines().filter(|line| line.contains("NAND programs ")).count();
-    assert_eq!((factors(&whole), factors(&one)), (3, 2), "{one}");
-    assert!(one.contains("not compared, since they ended before their last operation: all\n"), "{one}");
-    let all = of(&["block", "backfill"]);
-    assert!(!all.contains("against ") && factors(&all) == 0, "{all}");
-    assert!(all.contains("before their last operation: block; backfill\n"), "{all}");
-}
-
-/// Reports that differ in their seeds are one row, with their mean and their spread.
-#[test]
-fn reports_that_differ_in_their_seeds_are_one_row() {
-    let seeded = |seed: u64, throughput: f64, packing: &str| {
-        let mut report = sample("prp", packing);
-        report.config["run"]["seed"] = seed.into();
-        Report { seed, throughput_ops_per_s: throughput, ..report }
-    };
-    let reports = [
-        seeded(1, 10_000.0, "block"),
-        seeded(1, 20_000.0, "all"),
-        seeded(2, 12_000.0, "block"),
-        seeded(2, 20_000.0, "all"),
-        seeded(3, 11_000.0, "block"),
-        seeded(3, 20_000.0, "all"),
-    ];
-    let text = compare(&reports);
-    let rows: Vec<&str> = text.lines().filter(|line| line.contains(" k/s ")).collect();
-    assert_eq!(rows.len(), 2, "{text}");
-    assert!(rows[0].contains("11.00 k/s ±9.1 %") && rows[1].contains("20.00 k/s ±0.0 %"), "{text}");
-    assert!(text.contains("seeds 1, 2, 3,") && text.contains("means over the seeds"), "{text}");
-    let twice = compare(&[seeded(1, 1.0, "block"), seeded(1, 2.0, "block")]);
-    assert!(!twice.contains("±"), "the same run twice is two rows: {twice}");
-}
-
-#[test]
-fn drives_of_different_profiles_are_said_to_be() {
-    let other = Report { profile: "kvvirt".into(), ..sample("piggyback", "block") };
-    let text = compare(&[sample("prp", "block"), other]);
-    assert!(text.contains("drives of different profiles"), "{text}");
-    assert!(text.contains("cosmos-plus, kvvirt"), "{text}");
-    assert!(!compare(&[sample("prp", "block"), sample("prp", "all")]).contains("different profiles"));
 }
 
 #[test]

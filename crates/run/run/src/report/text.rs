@@ -1,7 +1,7 @@
 //! One report as tables.
 
 use super::stalls::{stalls, stalls_of_commands};
-use super::table::{Table, bytes, edges, percent, rate, ratio, short, time};
+use super::table::{Table, bandwidth, bytes, edges, percent, rate, ratio, short, time};
 use super::{Commands, Latency, Report};
 use kvdrive_config::NO_STORE;
 use kvdrive_declare::{Form, Kind};
@@ -99,11 +99,21 @@ impl Text<'_> {
         let mut text = edges(&what.join(" | "), &how, self.room) + "\n";
         text.push_str(&"-".repeat(self.room));
         text.push('\n');
+        let drive = self.drive_in_words();
+        if !drive.is_empty() {
+            text.push_str(&wrap(&drive, self.room));
+        }
         text.push_str(&self.settings());
+        text.push_str(&self.pairs());
         for note in &self.notes {
             text.push_str(&wrap(&format!("note: {note}"), self.room));
         }
         text
+    }
+
+    /// The pairs of the workload, wrapped.
+    pub(super) fn pairs(&self) -> String {
+        self.report.pairs.as_ref().map_or_else(String::new, |pairs| wrap(&pairs.in_words(), self.room))
     }
 
     /// Settings that differ from the profile, wrapped.
@@ -142,11 +152,20 @@ impl Text<'_> {
             true => ("wall time", self.time.wall_s * 1e9),
             false => ("model time", self.time.virtual_ns as f64),
         };
-        let mut table = Table::new("THROUGHPUT", &["operations", heading], &self.time_kind());
-        table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), time(span_ns)]);
+        let headings = ["operations", "stored", "returned", heading];
+        let mut table = Table::new("THROUGHPUT", &headings, &self.time_kind());
+        let flow = |count: u64, per_s: f64| if count > 0 { bandwidth(per_s) } else { "-".to_owned() };
+        let flows = &self.bandwidth_bytes_per_s;
+        let stored = flow(self.value_bytes.stored, flows.stored);
+        let returned = flow(self.value_bytes.retrieved, flows.retrieved);
+        table.row("", &[self.if_operated(rate(self.throughput_ops_per_s)), stored, returned, time(span_ns)]);
         text.push_str(table.finish(self.room).trim_end());
         text.push('\n');
         text.push_str(&self.limited_by());
+        if let Some(cache) = &self.cache {
+            text.push_str(&edges(&format!("  {}", cache.in_words()), COUNTED, self.room));
+            text.push('\n');
+        }
         // For a drive on a network the model time is unknown.
         if by_wall && self.time.virtual_ns > 0 {
             let line = format!("  the drive's own clock went on by {}", time(self.time.virtual_ns as f64));
@@ -182,13 +201,14 @@ impl Text<'_> {
         if self.latency_ns.is_empty() {
             return String::new();
         }
-        let headings = ["mean", "p50", "p95", "p99", "p99.9", "p99.99", "max"];
+        let headings = ["mean", "stdev", "min", "p50", "p95", "p99", "p99.9", "p99.99", "max"];
         let mut table = Table::new("LATENCY", &headings, &self.time_kind());
-        for (name, latency) in self.latency_ns.iter() {
-            let Latency { p50, p95, p99, p999, p9999, max, .. } = *latency;
-            let tail = [p50, p95, p99, p999, p9999, max];
-            let cells: Vec<_> =
-                std::iter::once(time(latency.mean)).chain(tail.map(|ns| time(ns as f64))).collect();
+        let several = self.latency_ns.iter().nth(1).is_some();
+        let all = self.latency_all_ns.as_ref().filter(|_| several).map(|latency| ("all", latency));
+        for (name, latency) in self.latency_ns.iter().chain(all) {
+            let Latency { mean, stdev, min, p50, p95, p99, p999, p9999, max } = *latency;
+            let ranks = [min, p50, p95, p99, p999, p9999, max].map(|ns| ns as f64);
+            let cells: Vec<_> = [mean, stdev].into_iter().chain(ranks).map(time).collect();
             table.row(name, &cells);
         }
         with_stalls(table.finish(self.room), stalls(std::slice::from_ref(self.report), self.room - 2))

@@ -44,6 +44,25 @@ fn a_request_looks_up_its_prefix_reads_it_and_stores_the_rest() {
     assert!(verified.is_whole() && verified.checked >= 6, "{verified:?}");
 }
 
+/// What people who serve a language model ask first: how often the cache hits, and the computing it saves.
+#[test]
+fn the_hit_rate_and_the_saved_prefill_are_told_in_percent() {
+    let report = report(&["workload.cache_blocks=0"]);
+    let rates = report.cache.as_ref().unwrap();
+    // 6 of 10 blocks; 512 of 700, 1000 of 1500 and 1500 of 1500 tokens after 1000 that miss.
+    assert_eq!(rates.hit_rate, 0.6);
+    assert_eq!(rates.token_hit_rate, count(&report, "tokens_prefix_hits") as f64 / 4700.0);
+    let saved = count(&report, "prefill_saved_gflop") as f64 / count(&report, "prefill_gflop") as f64;
+    assert!(saved > 0.0 && rates.prefill_saved_rate == saved, "{rates:?}");
+    let text = report.to_string();
+    let line = format!(
+        "cache: 60.00 % of blocks and {:.2} % of tokens hit, which saves {:.2} % of the prefill",
+        100.0 * rates.token_hit_rate,
+        100.0 * saved
+    );
+    assert!(text.contains(&line), "{line}: {text}");
+}
+
 #[test]
 fn a_full_cache_deletes_what_its_policy_gives_up_in_every_layout() {
     for layout in LAYOUTS {

@@ -9,6 +9,7 @@ mod hash_runs;
 mod hostkv_runs;
 mod key_sizes;
 mod kvcache;
+mod language;
 mod limits;
 mod load;
 mod numbers;
