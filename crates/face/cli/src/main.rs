@@ -17,6 +17,10 @@ mod ctl;
 mod explain;
 mod figure;
 mod list;
+#[cfg(target_os = "linux")]
+mod ng;
+#[cfg(not(target_os = "linux"))]
+#[path = "ng_elsewhere.rs"]
 mod ng;
 mod nqn;
 mod output;
@@ -45,6 +49,7 @@ use kvdrive_config::{OptionRow, describes_work, option_rows};
 
 /// A run keeps many small allocations for a long time and accesses them at random. With the allocator of the C library
 /// a run of a hash engine took a fifth longer; this allocator uses huge pages for its heap where the system allows it.
+#[cfg(not(target_os = "macos"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

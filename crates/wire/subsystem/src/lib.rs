@@ -19,7 +19,7 @@
 //! | [`shared`] | what all connections and functions of one thread share |
 //! | [`private`] | UNIX sockets that only the user of this program can open |
 //! | [`tcp`] | NVMe/TCP: connections as state machines over bytes, and the sockets they use |
-//! | [`vfio`] | vfio-user: PCI functions with registers, doorbells and rings in memory of their clients |
+//! | [`vfio`] | vfio-user: PCI functions with registers, doorbells and rings in memory of their clients (on Linux; elsewhere it says so) |
 //!
 //! This crate knows no workloads, engines or flash.
 
@@ -33,4 +33,8 @@ pub mod shared;
 pub mod sharing;
 pub mod subsystem;
 pub mod tcp;
+#[cfg(target_os = "linux")]
+pub mod vfio;
+#[cfg(not(target_os = "linux"))]
+#[path = "vfio_elsewhere.rs"]
 pub mod vfio;

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use rustix::fs::Mode;
-use rustix::net::sockopt::socket_peercred;
 use rustix::process::{geteuid, umask};
 
 /// Only the owner may connect.
@@ -40,7 +39,24 @@ pub fn bind<L>(path: &Path, bind: impl FnOnce(&Path) -> io::Result<L>) -> io::Re
 
 /// May the client of this connection use what only its owner may use? The owner may, and root.
 pub fn is_owner(stream: &impl AsFd) -> bool {
-    socket_peercred(stream).is_ok_and(|peer| is_allowed(peer.uid.as_raw(), geteuid().as_raw()))
+    user_of(stream).is_ok_and(|user| is_allowed(user, geteuid().as_raw()))
+}
+
+/// The user of the other end.
+#[cfg(target_os = "linux")]
+fn user_of(stream: &impl AsFd) -> io::Result<u32> {
+    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+}
+
+/// The user of the other end, as BSDs and macOS tell it.
+#[cfg(not(target_os = "linux"))]
+#[allow(unsafe_code, reason = "a system call that no safe library of ours wraps")]
+fn user_of(stream: &impl AsFd) -> io::Result<u32> {
+    use std::os::fd::AsRawFd;
+    let (mut user, mut group) = (0, 0);
+    // SAFETY: the descriptor is open while it is borrowed, and both results are of this frame.
+    let result = unsafe { libc::getpeereid(stream.as_fd().as_raw_fd(), &raw mut user, &raw mut group) };
+    if result == 0 { Ok(user) } else { Err(io::Error::last_os_error()) }
 }
 
 fn is_allowed(user: u32, owner: u32) -> bool {

@@ -29,7 +29,6 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use rustix::net::sockopt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -49,7 +48,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const CONNECTIONS_MAX: usize = 32;
 /// A connection ends that has not sent a whole request for so long,
 const REQUEST_MAX: Duration = Duration::from_secs(10);
-/// or that has not taken what it asked for.
+/// or, on Linux, that has not taken what it asked for.
+#[cfg(target_os = "linux")]
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 /// Looks at the server and its drives at a time. A client that asks without end, and reads nothing, waits for its turn
 /// as others do, and no more threads and answers are made for it.
@@ -152,8 +152,9 @@ async fn serve(listener: &TcpListener, router: &Router) {
 
 /// Answers the requests of one connection.
 async fn serve_one(socket: TcpStream, router: Router) {
-    // A system that cannot do this waits for the reader.
-    let _ = sockopt::set_tcp_user_timeout(&socket, ANSWER_MAX.as_millis() as u32);
+    // Another system waits for the reader.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&socket, ANSWER_MAX.as_millis() as u32);
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(REQUEST_MAX).max_buf_size(BUFFER_MAX_BYTES);
     // Errors of a connection are reported to its client alone.

@@ -6,8 +6,9 @@
 //! port's own does it instead, and no poll blocks.
 
 use std::future::poll_fn;
-use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::thread;
@@ -16,7 +17,6 @@ use std::time::Duration;
 use kvdrive_content::Piece;
 use kvdrive_nvme::{Cqe, Sqe};
 use kvdrive_sim::wall::lock;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::board::{Board, Claim, Wanted};
 use super::wait::{self, Bringer, Brought, sleep_for_any};
@@ -34,8 +34,9 @@ pub(crate) struct Port {
     /// Held by the thread that brings completions.
     bringing: Mutex<()>,
     is_brought_by_callers: bool,
-    /// Wakes the thread that reads for all callers, if there is one (an eventfd).
-    reader: OnceLock<OwnedFd>,
+    /// Wakes the thread that reads for all callers, if there is one: a byte for it, on a pair of sockets, which every system
+    /// has.
+    reader: OnceLock<UnixStream>,
 }
 
 impl Port {
@@ -82,9 +83,9 @@ impl Port {
     }
 
     fn wake_reader(&self) {
-        if let Some(reader) = self.reader.get() {
+        if let Some(mut reader) = self.reader.get() {
             // It fails only if the reader has been woken very often and has not run since.
-            _ = rustix::io::write(reader, &1u64.to_ne_bytes());
+            _ = reader.write(&[1]);
         }
     }
 
@@ -179,8 +180,9 @@ impl Port {
     fn try_start_reader(self: &Arc<Self>) -> io::Result<()> {
         let Some((descriptor, _)) = self.transport.descriptor() else { return Ok(()) };
         let descriptor = descriptor.try_clone_to_owned()?;
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let own_bell = bell.try_clone()?;
+        let (bell, own_bell) = UnixStream::pair()?;
+        bell.set_nonblocking(true)?;
+        own_bell.set_nonblocking(true)?;
         if self.reader.set(bell).is_err() {
             return Ok(());
         }
@@ -194,7 +196,8 @@ impl Port {
                 drop(port);
                 // A broken descriptor is found by the next delivery.
                 _ = sleep_for_any(&[(descriptor.as_fd(), has_unsent), (own_bell.as_fd(), false)], None);
-                _ = rustix::io::read(&own_bell, &mut [0; 8]);
+                // Of more bytes than these, the next wait ends at once.
+                _ = (&own_bell).read(&mut [0; 64]);
             }
         };
         thread::Builder::new().name("kvdrive reader".into()).spawn(read).map(drop)
