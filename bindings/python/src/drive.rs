@@ -435,7 +435,7 @@ impl DriveState {
 
 fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Result<On, Error> {
     if let [address] = profile
-        && address.starts_with("tcp://")
+        && is_address(address)
     {
         let given = arguments.first().map(|(name, _)| name.as_str()).or(pace.map(|_| "pace"));
         return match given {
@@ -453,6 +453,11 @@ fn open(profile: &[String], arguments: &[Argument], pace: Option<&str>) -> Resul
         other => return Err(Error::configuration("pace", format!("{other:?}; allowed: off, model"))),
     };
     On::new(builder.pace(pace).open()?)
+}
+
+/// Does a text name a drive that is not in this program, and not a profile or its file?
+pub fn is_address(text: &str) -> bool {
+    text.starts_with("tcp://") || text.starts_with("/dev/")
 }
 
 /// Places of the keys, ascending, but only the last place of a key that occurs several times: commands of a

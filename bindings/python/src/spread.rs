@@ -4,6 +4,7 @@ use kvdrive::Error;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
+use crate::drive::is_address;
 use crate::failure::exception;
 
 /// Keys over drives with these names; an address is named as in `kvdrive run --connect`.
@@ -15,7 +16,7 @@ impl Spread {
     #[new]
     fn new(py: Python<'_>, names: Vec<String>) -> PyResult<Spread> {
         let refused = |problem: String| exception(py, &Error::configuration("profile", problem));
-        let named = |name: String| match name.starts_with("tcp://") {
+        let named = |name: String| match is_address(&name) {
             true => kvdrive_run::wall::connected::address(&name),
             false => Ok(name),
         };

@@ -1,8 +1,10 @@
 """A drive that `kvdrive serve` has, through the same class."""
 
+import asyncio
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import threading
@@ -80,6 +82,100 @@ def test_a_drive_on_a_network_is_a_mapping_too(served):
             drive[b"large"]
     with kv.open(at) as drive:
         assert drive[b"large"] == oracle[b"large"]
+
+
+def test_saker_stands_in_front_of_a_drive_on_a_network(served):
+    at = served()
+    with kv.open(at) as drive:
+        saker = drive.saker(batch=16, cache_bytes="64KiB")
+        keys = [b"%d" % number for number in range(300)]
+
+        def work(number):
+            saker.store_many(keys[number::3], keys[number::3])
+            saker.sync()
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert drive.retrieve_many(keys) == keys and 300 / 16 <= saker.numbers()["batches"] < 60
+        saker[b"1"] = b"pending"
+        assert (saker.unsynced(), saker[b"1"], drive[b"1"]) == (1, b"pending", b"1")
+        saker.close()
+        assert drive[b"1"] == b"pending"
+        with pytest.raises(kv.ConfigurationError, match="container_bytes"):
+            drive.saker(container_bytes="1GiB")
+    with kv.open(at) as drive:
+        assert drive[b"1"] == b"pending" and drive.count() == 300
+
+
+def test_awaited_calls_leave_the_loop_to_others_while_the_network_is_silent(served):
+    async def ticks(span):
+        """How often the loop comes round meanwhile."""
+        end, number = asyncio.get_running_loop().time() + span, 0
+        while asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.005)
+            number += 1
+        return number
+
+    async def work(at):
+        async with await kv.open_async(at) as drive, await drive.saker(batch=8) as saker:
+            await drive.store(b"key", b"value")
+            for number in range(4):
+                await saker.store(b"%d" % number, b"small")
+            program = served.programs[0]
+            program.send_signal(signal.SIGSTOP)
+            try:
+                calls = [
+                    asyncio.ensure_future(call)
+                    for call in (
+                        drive.get(b"key"),
+                        drive.exist(b"none"),
+                        drive.store_many([b"a", b"b"], [b"1", b"2"]),
+                        drive.retrieve_many([b"key", b"none"]),
+                        anext(drive.items(b"key")),
+                        saker.sync(),
+                    )
+                ]
+                assert await ticks(0.5) >= 20 and not any(call.done() for call in calls)
+            finally:
+                program.send_signal(signal.SIGCONT)
+            answers = await asyncio.gather(*calls)
+            assert answers == [b"value", False, None, [b"value", None], (b"key", b"value"), None]
+            assert await drive.get(b"3") == b"small" and await saker.exist(b"3")
+
+    asyncio.run(asyncio.wait_for(work(served()), 60))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a device of Linux")
+def test_a_device_of_linux_is_a_drive_too(command):
+    program = """if True:
+        import kvdrive as kv
+        with kv.open("/dev/ng0n1") as drive:
+            drive.update({b"a": b"1", b"long": b"x" * 100_000})
+            with drive.saker(batch=8) as saker:
+                saker.update({b"%d" % number: b"small" for number in range(20)})
+            print(drive[b"a"], drive.size(b"long"), drive.count(), sorted(drive.keys(b"1"))[:2])
+        with kv.open(["/dev/ng0n1", "/dev/ng1n1"]) as drives:
+            drives[b"spread"] = b"value"
+            print(drives[b"spread"], drives.names)
+        for at in ("/dev/ng7n1", "/dev/null"):
+            try:
+                kv.open(at)
+            except kv.DriveError as error:
+                print(error)
+    """
+    nodes = [f"--node=/dev/ng{number}n1=kvdrive:cosmos-plus" for number in range(2)]
+    run = [command, "ng", "--by", "seccomp", *nodes, "--", sys.executable, "-c", program]
+    said = subprocess.run(run, capture_output=True, text=True, timeout=120)
+    lines = said.stdout.splitlines()
+    assert lines[:2] == [
+        "b'1' 100000 22 [b'1', b'10']",
+        "b'value' ('/dev/ng0n1', '/dev/ng1n1')",
+    ], said.stderr
+    assert lines[2].startswith("/dev/ng7n1: no such device; `ls /dev/ng*`")
+    assert lines[3].startswith("/dev/null: it is no device of an NVMe namespace")
 
 
 def test_keys_are_spread_over_drives_on_a_network(served, command):

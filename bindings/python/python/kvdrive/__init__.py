@@ -19,7 +19,7 @@ Settings are keyword arguments: options of the command (``transfer="prp"``, ``va
 configuration (``**{"flash.channels": 8}``). ``kvdrive list`` and ``kvdrive config`` show them.
 """
 
-from ._aio import AsyncDrive, open_async
+from ._aio import AsyncDrive, AsyncSaker, open_async
 from ._drive import Drive
 from ._drives import Drives
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
@@ -37,6 +37,7 @@ from ._sweep import Sweep, run_point, sweep
 
 __all__ = [
     "AsyncDrive",
+    "AsyncSaker",
     "Claims",
     "Comparison",
     "ConfigurationError",

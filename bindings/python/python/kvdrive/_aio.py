@@ -11,6 +11,7 @@ from ._drive import Drive
 from ._drives import Drives
 from ._items import Items, Values
 from ._open import open
+from ._saker import Saker
 
 T = TypeVar("T")
 
@@ -111,9 +112,77 @@ class AsyncDrive:
             for one in some:
                 yield one
 
+    async def saker(self, **settings: Any) -> "AsyncSaker":
+        """SAKER in front of the drive, as :meth:`Drive.saker`.
+
+        >>> async def work():
+        ...     async with await open_async() as drive, await drive.saker(batch=32) as saker:
+        ...         await asyncio.gather(*(saker.store(b"%d" % number, b"small") for number in range(64)))
+        ...         await saker.sync()
+        ...         return await drive.get(b"63"), saker.numbers()["batches"]
+        >>> asyncio.run(work())
+        (b'small', 2)
+        """
+        return AsyncSaker(await self._call(lambda: self.drive.saker(**settings)))
+
     async def close(self) -> Any:
         """Ends the drive, as :meth:`Drive.close`."""
         return await self._call(self.drive.close)
+
+
+class AsyncSaker:
+    """SAKER whose calls are awaited. They are carried out one after the other, in the order in which they were made, so
+    :meth:`sync` is for all earlier writes.
+    """
+
+    def __init__(self, saker: Saker) -> None:
+        #: SAKER itself, for other threads.
+        self.saker = saker
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "kvdrive async saker")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+
+    async def get(self, key: bytes, default: Any = None) -> Any:
+        """The value of a key, pending or not; or ``default``."""
+        return await self._call(self.saker.get, key, default)
+
+    async def store(self, key: bytes, value: bytes) -> None:
+        """Stores a value; volatile until :meth:`sync`."""
+        await self._call(self.saker.__setitem__, key, value)
+
+    async def discard(self, key: bytes) -> None:
+        """Removes a pair; an absent pair is no error."""
+        await self._call(self.saker.discard, key)
+
+    async def exist(self, key: bytes) -> bool:
+        """Is there a pair, pending or not?"""
+        return await self._call(self.saker.__contains__, key)
+
+    async def store_many(self, keys: list[bytes], values: list[bytes]) -> None:
+        """Stores value ``i`` under key ``i``."""
+        await self._call(self.saker.store_many, keys, values)
+
+    async def sync(self) -> None:
+        """Waits until all earlier writes are durable; raises for those that have failed."""
+        await self._call(self.saker.sync)
+
+    def numbers(self) -> dict[str, Any]:
+        """As :meth:`Saker.numbers`."""
+        return self.saker.numbers()
+
+    async def close(self) -> None:
+        """Makes the writes durable; after that the drive can have another SAKER."""
+        await self._call(self.saker.close)
+        self._thread.shutdown(wait=False)
 
 
 def _some(pairs: Any) -> list[Any]:

@@ -17,8 +17,8 @@ def open(profile: Sequence[str], *, pace: str | None = None, **settings: Any) ->
 def open(
     profile: str | Sequence[str] | None = None, *, pace: str | None = None, **settings: Any
 ) -> Drive | Drives:
-    """Powers a drive on; or connects to one on a network, ``tcp://HOST:PORT``; or to several that share the keys
-    (:class:`Drives`).
+    """Powers a drive on; or connects to one on a network, ``tcp://HOST:PORT``, or behind a device of Linux,
+    ``/dev/ngXnY``; or to several that share the keys (:class:`Drives`).
 
     ``profile`` is one of ``kvdrive list profiles``; without one the drive is that of its engine, ``cosmos-plus`` for
     engine ``lsm``. With ``pace="model"`` calls take as long as on the modelled drive; otherwise they are as fast as this
@@ -37,10 +37,10 @@ def open(
     come up: its image is another drive's, is damaged, or is in use.
     """
     if isinstance(profile, (list, tuple)):
-        is_on_network = all(one.startswith("tcp://") for one in profile)
+        is_elsewhere = all(one.startswith(("tcp://", "/dev/")) for one in profile)
         with contextlib.ExitStack() as opened:
             drives = [opened.enter_context(open(one, pace=pace, **settings)) for one in profile]
-            made = Drives(drives, profile if is_on_network else None)
+            made = Drives(drives, profile if is_elsewhere else None)
             # From here on `made` closes them.
             opened.pop_all()
             return made
