@@ -62,8 +62,8 @@ class Objects(Closing):
 
     @classmethod
     def open(cls, drive: Any = "cosmos-plus", *, faults: str | None = None, **settings: Any) -> Self:
-        """The objects of a plugin's configuration. ``drive`` is a profile, ``tcp://HOST:PORT``, a list of these, or
-        ``shared:NAME`` (:func:`share`); ``faults`` are rules as a TOML text (``kvdrive list faults``); the others are settings
+        """The objects of a plugin's configuration. ``drive`` is a profile, ``tcp://HOST:PORT``, ``/dev/ngXnY``, a list of
+        these, or ``shared:NAME`` (:func:`share`); ``faults`` are rules as a TOML text (``kvdrive list faults``); the others are settings
         of :func:`kvdrive.open`: ``pace``, ``media`` and ``path``, ``capacity``, ...
         """
         if isinstance(drive, str) and drive.startswith("shared:"):
@@ -73,8 +73,8 @@ class Objects(Closing):
                 raise ConfigurationError(f"drive={drive}: {problem}", setting="drive")
             opened = cls(_shared[name], is_lent=True)
         else:
-            is_on_network = "tcp://" in str(drive)
-            again = (lambda: open_drive(drive)) if is_on_network and faults is None else None
+            is_elsewhere = any(form in str(drive) for form in ("tcp://", "/dev/"))
+            again = (lambda: open_drive(drive)) if is_elsewhere and faults is None else None
             opened = cls(open_drive(drive, **settings), again=again)
         if faults is not None:
             for one in getattr(opened.drive, "drives", [opened.drive]):
