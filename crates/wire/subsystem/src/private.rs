@@ -42,10 +42,24 @@ pub fn is_owner(stream: &impl AsFd) -> bool {
     user_of(stream).is_ok_and(|user| is_allowed(user, geteuid().as_raw()))
 }
 
-/// The user of the other end.
+/// The user of the other end. A client in another namespace of processes, as in another container, has the number 0 here,
+/// which rustix's structure of credentials does not allow.
 #[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "a system call that no safe library of ours wraps for every client")]
 fn user_of(stream: &impl AsFd) -> io::Result<u32> {
-    Ok(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
+    use std::os::fd::AsRawFd;
+    let mut found = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let descriptor = stream.as_fd().as_raw_fd();
+    let into = (&raw mut found).cast();
+    // SAFETY: the descriptor is open while it is borrowed; the system writes at most `bytes` bytes into a structure of numbers.
+    let result =
+        unsafe { libc::getsockopt(descriptor, libc::SOL_SOCKET, libc::SO_PEERCRED, into, &raw mut bytes) };
+    match result {
+        0 if bytes as usize == size_of::<libc::ucred>() => Ok(found.uid),
+        0 => Err(ErrorKind::InvalidData.into()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// The user of the other end, as BSDs and macOS tell it.
