@@ -10,7 +10,7 @@
 //! | [`mod@reach`] | drives that are not in this program, by their address: a network's, or a device of Linux |
 //! | [`saker`] | SAKER in front of any driver |
 //! | [`spread`] | several drives that share the keys |
-//! | [`hostkv`] | modelled cores, with a store of crate `store` on the host, over a drive of [`blocks`] |
+//! | [`hostkv`] | modelled cores, or a thread of the program, with a store of crate `store` on the host, over a drive of [`blocks`] |
 //!
 //! Each is a [`Client`]: the same calls, the same answers, one [`Error`]; those in wall time are also
 //! [`Pipelined`]. Drivers submit and wait. `conversation` decides once for all of them which commands a call

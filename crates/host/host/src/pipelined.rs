@@ -6,6 +6,7 @@
 //! | [`driver::Pipeline`](crate::driver::Pipeline) | the thread has to wait for the drive, and cross with one doorbell; over a network: all bytes that have come are read, and go in one send |
 //! | [`spread::Pipeline`](crate::spread::Pipeline) | as on each of its drivers, which are to several drives |
 //! | [`saker::Pipeline`](crate::saker::Pipeline) | SAKER sends them: a write has ended when it is pending |
+//! | [`hostkv::Pipeline`](crate::hostkv::Pipeline) | they do not: the thread of a store on the host takes each at once |
 //!
 //! A value belongs to the pipeline until its completion gives it back. A [`Client`](crate::Client) waits for
 //! one chosen answer; a pipeline returns the next answer of any command.
