@@ -17,6 +17,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from ._errors import DriveError
 from ._native import Image
 from ._native import REVISION as revision
 from ._stepped import Stepped, stepped
@@ -45,9 +46,10 @@ HOW = (
     "latency: from submission to the application's answer, host and link included; from commands that succeeded",
     "percentiles: nearest rank over all of these commands; null where fewer than one command would lie above",
     "bandwidth: bytes of values of the direction, divided by the span from the first submission to the last answer",
-    "fill: values of this size were loaded in no time to this share of the capacity; with stores, pairs at random again",
+    "fill: this share of the pairs of this size that fit was loaded in no time; before stores, pairs at random again",
 )
 
+_CAPACITY_EXCEEDED = 0x81
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -100,9 +102,13 @@ def service_times(
     settings = {"capacity": described["capacity"], **settings}
     rows: list[dict[str, Any]] = []
     about: dict[str, Any] = {}
+    fits: dict[int, int] = {}
     for (value_bytes, fill), of_fill in itertools.groupby(cells(described), lambda cell: cell[:2]):
         loaded = stepped(profile, **{**settings, "depth": 1})
-        pairs = loaded.fill(fill, value_bytes)
+        if value_bytes not in fits:
+            fits[value_bytes] = _most(stepped(profile, **{**settings, "depth": 1}), value_bytes)
+        pairs = int(fits[value_bytes] * fill)
+        loaded.load([_key(number) for number in range(pairs)], value_bytes)
         capacity = loaded.namespace()["capacity_bytes"]
         about = {"capacity_bytes": capacity, "time_sources": loaded.numbers()["sources"]}
         for has_stores, group in itertools.groupby(of_fill, lambda cell: cell[2] < 1):
@@ -125,6 +131,16 @@ def service_times(
         "kinds": KINDS,
         "rows": rows,
     }
+
+
+def _most(drive: Stepped, value_bytes: int) -> int:
+    """How many pairs of this size fit: an engine has more on flash than values."""
+    try:
+        return drive.fill(1, value_bytes)
+    except DriveError as error:
+        if error.status != _CAPACITY_EXCEEDED or error.key is None:
+            raise
+        return int.from_bytes(error.key, "big")
 
 
 def _words(cell: tuple[int, float, float, int]) -> str:
