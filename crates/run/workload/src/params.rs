@@ -178,6 +178,10 @@ pub struct WorkloadParams {
     /// Format of the trace (`kvdrive list traces`); empty: it is recognised by the beginning of the file.
     #[setting(is = Text)]
     pub trace_format: String,
+    /// Tier of a cache whose entries in the trace are operations, for formats that have tiers; empty: the one that is a drive
+    /// (`l2`, `Tier-2`); `all`: every one.
+    #[setting(is = Text)]
+    pub trace_tier: String,
     /// Pairs that are on the drive before a trace begins: `nothing`; `reads:SIZE`, each key that the trace reads before
     /// it stores it, with a value of that size; `keys:NUM:SIZE`, the first NUM keys of `db_bench`; or `trace:FILE`, the
     /// pairs that are left after all operations of that trace.

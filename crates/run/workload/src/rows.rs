@@ -315,7 +315,7 @@ pub static FROM_FILES: &[Row] = &[
         name: "trace",
         origin: "a recorded trace, as workload trace:FILE",
         own_sizes: true,
-        looks_at: &["trace", "trace_format", "load"],
+        looks_at: &["trace", "trace_format", "trace_tier", "load"],
         build: |params, _| trace::build(params).map(|trace| Box::new(trace) as Box<dyn Workload>),
         ends: true,
         ..Row::PLAIN

@@ -1,6 +1,7 @@
 //! The crate's one integration-test binary.
 
 mod blend;
+mod cache_traces;
 mod compared;
 mod counted;
 mod counters;

@@ -106,7 +106,7 @@ pub struct Shape {
 impl Shape {
     /// The pairs of a block of `tokens` tokens, in the order in which they are stored.
     pub fn objects(&self, block: BlockId, tokens: u64) -> Vec<Object> {
-        let layer_bytes = (tokens * self.model.layer_token_bytes() / self.shrink).max(1);
+        let layer_bytes = (self.model.layer_bytes(tokens) / self.shrink).max(1);
         let content = Content { layers: self.model.layers, layer_bytes, chunk_bytes: self.chunk_bytes };
         let key = |index| Key::new(&xxh3_128_with_seed(&block.to_be_bytes(), index).to_be_bytes());
         let objects = (self.layout.sizes)(content).into_iter().zip(0..);

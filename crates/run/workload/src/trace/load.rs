@@ -30,7 +30,8 @@ type Loaded = (Vec<(Key, u32)>, Option<String>);
 /// The key to blame, and what is wrong: no such file, no operation in it.
 pub(in super::super) fn build(params: &WorkloadParams) -> Result<Trace, String> {
     let (loaded, note) = load(params)?;
-    let mut trace = opened("workload.trace", &params.trace, &params.trace_format).and_then(begun)?;
+    let mut trace =
+        opened("workload.trace", &params.trace, &params.trace_format, &params.trace_tier).and_then(begun)?;
     trace.notes.extend(note);
     Ok(Trace { wants_times: params.arrivals == "trace", version: loaded.len() as u64, loaded, ..trace })
 }
@@ -51,7 +52,7 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
         return Ok((Vec::new(), None));
     }
     if let Some(path) = load.strip_prefix(TRACE) {
-        return opened(KEY, path, "").and_then(begun).and_then(left_by);
+        return opened(KEY, path, "", &params.trace_tier).and_then(begun).and_then(left_by);
     }
     if let Some((num, size)) = num_and_size(load) {
         let num = quantity::parse_count(num).map_err(wrong)?;
@@ -62,7 +63,8 @@ fn load(params: &WorkloadParams) -> Result<Loaded, String> {
         return Err(wrong(format!("{load:?}; allowed: {allowed}")));
     };
     let bytes = value_bytes(size).map_err(wrong)?;
-    opened("workload.trace", &params.trace, &params.trace_format).and_then(|trace| reads_of(trace, bytes))
+    opened("workload.trace", &params.trace, &params.trace_format, &params.trace_tier)
+        .and_then(|trace| reads_of(trace, bytes))
 }
 
 fn value_bytes(size: &str) -> Result<u32, String> {

@@ -10,9 +10,14 @@
 mod bytes;
 mod csv;
 mod db_bench;
+mod lmcache;
 mod load;
 mod meta;
+mod mlperf_kv;
+mod msgpack;
+mod oracle_general;
 mod source;
+mod tiers;
 mod twitter;
 mod ycsb;
 
@@ -80,9 +85,12 @@ pub struct FormatRow {
     pub origin: &'static str,
     /// A short file in this format.
     pub example: &'static [u8],
+    /// Is a record that is cut off at the end of the file skipped, as the programs that read this format do?
+    pub ends_anywhere: bool,
     /// Does a file with this beginning have this format? `None`: a longer beginning will say.
     is_it: fn(Head<'_>) -> Option<bool>,
-    build: fn() -> Box<dyn Format>,
+    /// Of entries of several tiers, those of one are operations: of this one, or if it is empty of the tier that is a drive.
+    build: fn(&str) -> Box<dyn Format>,
 }
 
 /// Every format, in the order in which they are asked: a file has the first one that recognises it. A file that none
@@ -92,36 +100,66 @@ pub static FORMATS: &[FormatRow] = &[
         name: "db_bench",
         origin: "RocksDB's query trace, binary (db_bench --trace_file, DB::StartTrace)",
         example: db_bench::EXAMPLE,
+        ends_anywhere: false,
         is_it: db_bench::is_it,
-        build: || Box::new(db_bench::DbBench::default()),
+        build: |_| Box::new(db_bench::DbBench::default()),
+    },
+    FormatRow {
+        name: "lmcache",
+        origin: "LMCache's .lct, levels storage and events (lmcache server --trace-output)",
+        example: lmcache::EXAMPLE,
+        ends_anywhere: true,
+        is_it: lmcache::is_it,
+        build: |tier| Box::new(lmcache::Lmcache::new(tier)),
+    },
+    FormatRow {
+        name: "oracleGeneral",
+        origin: "libCacheSim's binary records of 24 B; the first request of an object stores it, others retrieve it",
+        example: b"\x01\0\0\0\x07\0\0\0\0\0\0\0\0\x10\0\0\x02\0\0\0\0\0\0\0\
+            \x03\0\0\0\x07\0\0\0\0\0\0\0\0\x10\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
+        ends_anywhere: false,
+        is_it: oracle_general::is_it,
+        build: |_| Box::new(oracle_general::OracleGeneral::default()),
     },
     FormatRow {
         name: "csv",
         origin: "time,op,key,size: ours; time in ns or with a unit, op as store or get, size of stores in bytes",
         example: b"time,op,key,size\n0,store,user17,128\n800,get,user17,\n",
+        ends_anywhere: false,
         is_it: csv::is_it,
-        build: || Box::new(csv::Csv::default()),
+        build: |_| Box::new(csv::Csv::default()),
     },
     FormatRow {
         name: "meta",
         origin: "CSV with a heading that contains key and op (Meta's CacheLib traces kvcache)",
         example: b"op_time,key,op,op_count,size\n1,7,SET,1,20\n2,7,GET,2,0\n",
+        ends_anywhere: false,
         is_it: meta::is_it,
-        build: || Box::new(meta::Meta::default()),
+        build: |_| Box::new(meta::Meta::default()),
+    },
+    FormatRow {
+        name: "mlperf-kv",
+        origin: "CSV with Timestamp,Operation,Object_Size_Bytes,Tier,Key (MLPerf Storage's KV cache, --io-trace-log)",
+        example: b"Timestamp,Operation,Object_Size_Bytes,Tier,Key,Phase\n0.5,Write,4096,Tier-2,a,Prefill\n",
+        ends_anywhere: false,
+        is_it: mlperf_kv::is_it,
+        build: |tier| Box::new(mlperf_kv::MlperfKv::new(tier)),
     },
     FormatRow {
         name: "twitter",
         origin: "time,key,key size,value size,client,operation,TTL (Twitter's cache traces, OSDI'20)",
         example: b"0,nz:u:eeW,10,16,1,get,0\n1,nz,10,1024,2,set,86400\n",
+        ends_anywhere: false,
         is_it: twitter::is_it,
-        build: || Box::new(twitter::Twitter),
+        build: |_| Box::new(twitter::Twitter),
     },
     FormatRow {
         name: "ycsb",
         origin: "the output of YCSB's BasicDB: INSERT usertable user1 [ field0=... ]; an update stores the fields it writes",
         example: b"INSERT usertable user1 [ field0=abc field1= ]\nSCAN usertable user1 5 [ <all fields>]\n",
+        ends_anywhere: false,
         is_it: ycsb::is_it,
-        build: || Box::new(ycsb::Ycsb),
+        build: |_| Box::new(ycsb::Ycsb),
     },
 ];
 
@@ -203,9 +241,10 @@ pub(super) struct Trace {
     skipped: Option<(u64, usize)>,
 }
 
-/// Opens the trace at `path`, in the named format; if `format` is empty, the file's beginning decides.
+/// Opens the trace at `path`, in the named format; if `format` is empty, the file's beginning decides. `tier`: see
+/// [`FormatRow`].
 /// Errors begin with `key`, the setting that names the trace.
-fn opened(key: &'static str, path: &str, format: &str) -> Result<Trace, String> {
+fn opened(key: &'static str, path: &str, format: &str, tier: &str) -> Result<Trace, String> {
     let wrong = |error| format!("{key}: {error}");
     let mut source = Source::open(Path::new(path)).map_err(wrong)?;
     let named = |name: &str| {
@@ -225,7 +264,7 @@ fn opened(key: &'static str, path: &str, format: &str) -> Result<Trace, String> 
         key,
         notes: vec![format!("operations of {}, read as {}", source.name(), row.name)],
         source,
-        format: (row.build)(),
+        format: (row.build)(tier),
         name: row.name,
         assumed,
         entries: VecDeque::new(),

@@ -13,7 +13,7 @@ use super::bytes::{Ahead, decompressed};
 
 /// Longest line, bytes: a longer one would fill the machine's memory.
 pub(super) const LINE_MAX_BYTES: u64 = 16 << 20;
-const ENDS_WITHIN: &str = "the file ends in the middle of it";
+pub(super) const ENDS_WITHIN: &str = "the file ends in the middle of it";
 /// The byte order mark of UTF-8.
 pub(super) const MARK: &[u8] = b"\xef\xbb\xbf";
 
