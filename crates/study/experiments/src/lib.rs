@@ -65,6 +65,7 @@ pub static FILES: &[(&str, &str)] = &[
     ("beyond-transfers.toml", include_str!("../files/beyond-transfers.toml")),
     ("beyond-cxl-pages.toml", include_str!("../files/beyond-cxl-pages.toml")),
     ("beyond-blend.toml", include_str!("../files/beyond-blend.toml")),
+    ("steady-state.toml", include_str!("../files/steady-state.toml")),
     ("beyond-build.toml", include_str!("../files/beyond-build.toml")),
     ("beyond-saker-cache.toml", include_str!("../files/beyond-saker-cache.toml")),
     ("beyond-saker-mix.toml", include_str!("../files/beyond-saker-mix.toml")),

@@ -1,89 +1,133 @@
-//! Collection ahead of need: a task collects beside the commands, so that no store waits for whole segments.
+//! Work ahead of need: tasks collect segments and merge the index beside the commands, so that no store waits for whole
+//! segments or a merge of the whole index.
 //!
 //! ```text
 //!   free segments    low mark + ahead           low mark                reserve
 //!   ───────────────────────┼──────────────────────┼───────────────────────┼───
-//!     no collection          slices of moved values  and victims that gain   a store that needs a segment waits for
-//!                            between stores          little                  the round under way
+//!     no collection          slices of 2 ms to       slices of 0.5 s, and     a store that needs a segment waits for
+//!                            256 ms between stores   victims that gain little  the victim under way
 //! ```
 //!
-//! *Slices.* Values are moved while a store waits, [`SLICE_STEPS`] for one of [`STORES_BETWEEN_SLICES`] stores, and more
-//! the fewer segments are free. The stores between two slices do not wait. That keeps all but one store in a hundred as
-//! fast as on a drive without collection, and bounds the others. Lookups and merges of the index run beside stores.
+//! *Slices.* The tasks work while a store waits. One of [`STORES_BETWEEN_SLICES`] stores does, so all but one store in a
+//! hundred are as fast as on a drive without collection. A slice is the longer the fewer segments are free
+//! ([`slice_ns`]): each missing part of the segments that are to be free doubles it, so its length finds the point where
+//! collection is as fast as the stores, whether they need 2 % or all of the controller's time.
 //!
-//! *No task waits for ever.* The task pauses between two moved values only, where it holds no lock but that of
-//! collection. Who waits for that lock lets it run to the end of its round ([`Ahead::hurry`]).
+//! *No task waits for ever.* A task pauses where it holds no lock but that of collection or of merges. Who waits for
+//! these locks, or for the next free segment, lets the tasks run ([`Ahead::hurry`]).
 //!
-//! What is collected, and its order, is in [`super::collection`].
+//! What is collected and merged, and in which order, is in [`super::collection`].
 
 use std::cell::Cell;
 
-use kvdrive_sim::{Cause, Sim, WaitQueue};
+use kvdrive_sim::{Cause, Ns, Sim, WaitQueue};
 
-/// Values that are moved in a slice while few segments are missing; four times as many at most.
-pub(super) const SLICE_STEPS: u32 = 256;
 /// Stores between two slices: fewer than one in a hundred waits.
 const STORES_BETWEEN_SLICES: u32 = 128;
+/// The slice while the first segment is missing.
+const SHORTEST_SLICE_NS: Ns = 2_000_000;
+/// A slice is doubled so often when all segments are missing.
+const DOUBLINGS: u32 = 7;
 
-/// The state of the task.
+/// How long the tasks work while a store waits, if `missing` of `wanted` free segments are missing; 0 if none is.
+pub(super) fn slice_ns(missing: u32, wanted: u32) -> Ns {
+    let Some(more) = missing.checked_sub(1) else { return 0 };
+    SHORTEST_SLICE_NS << (more * DOUBLINGS / wanted.max(1)).min(DOUBLINGS + 1)
+}
+
+/// The tasks of one drive, and the slices in which they work.
 pub(super) struct Ahead {
     pub sim: Sim,
-    pub is_running: Cell<bool>,
-    /// Values that the task may move before it pauses; `None`: any number.
-    pub steps_left: Cell<Option<u32>>,
-    /// Does the task wait for a slice?
-    is_paused: Cell<bool>,
-    /// Stores since the last slice.
-    stores: Cell<u32>,
-    /// Tasks that wait for the lock of collection.
-    hurried: Cell<u32>,
+    /// With fewer free segments than these, stores collect, or work is done beside them.
+    pub enough_segments: Cell<u32>,
+    /// Does the task run that collects?
+    pub is_collecting: Cell<bool>,
+    /// Does the task run that merges the index?
+    pub is_merging: Cell<bool>,
+    /// Is the index to be merged?
+    pub wants_merge: Cell<bool>,
+    /// Pages of values that stores had filled when it was last asked whether a merge is worth it.
+    pub asked_at: Cell<u64>,
     /// Pages of values that stores had filled when nothing was worth collecting any more.
     pub idle_since: Cell<Option<u64>>,
+    tasks: Cell<u32>,
+    paused_tasks: Cell<u32>,
+    /// The end of the present slice.
+    until: Cell<Ns>,
+    /// Stores since the last slice.
+    stores: Cell<u32>,
+    /// Waits for something that the tasks do.
+    hurried: Cell<u32>,
     granted: WaitQueue,
-    /// Signals the end of a slice.
-    pub paused: WaitQueue,
+    slice_over: WaitQueue,
+    /// Signals that a victim is empty, or that a task has come to an end.
+    advanced: WaitQueue,
 }
 
 impl Ahead {
     pub fn new(sim: &Sim) -> Ahead {
         Ahead {
             sim: sim.clone(),
-            is_running: Cell::new(false),
-            steps_left: Cell::new(None),
-            is_paused: Cell::new(false),
+            enough_segments: Cell::new(0),
+            is_collecting: Cell::new(false),
+            is_merging: Cell::new(false),
+            wants_merge: Cell::new(false),
+            asked_at: Cell::new(0),
+            idle_since: Cell::new(None),
+            tasks: Cell::new(0),
+            paused_tasks: Cell::new(0),
+            until: Cell::new(0),
             stores: Cell::new(0),
             hurried: Cell::new(0),
-            idle_since: Cell::new(None),
             granted: WaitQueue::new(sim),
-            paused: WaitQueue::new(sim),
+            slice_over: WaitQueue::new(sim),
+            advanced: WaitQueue::new(sim),
         }
     }
 
-    /// Called by a collection before it moves a value, with no other lock held: pauses at the end of a slice.
+    /// Is there a task, or work for one?
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.tasks.get() > 0 || self.wants_merge.get()
+    }
+
+    /// Begins a task, which works in slices.
+    pub fn spawn(&self, task: impl FnOnce() + 'static) {
+        self.tasks.set(self.tasks.get() + 1);
+        self.sim.spawn(task);
+    }
+
+    /// Called by a task at its end.
+    pub fn end_task(&self) {
+        self.tasks.set(self.tasks.get() - 1);
+        self.end_slice_if_all_pause();
+        self.advance();
+    }
+
+    fn end_slice_if_all_pause(&self) {
+        if self.paused_tasks.get() == self.tasks.get() {
+            self.slice_over.wake_all();
+        }
+    }
+
+    /// Called by a task often, while it holds no lock that a store may need: pauses when the slice is over.
+    #[inline]
     pub fn step(&self) {
-        if self.hurried.get() > 0 {
-            return;
-        }
-        if self.steps_left.get() == Some(0) {
-            self.paused.wake_all();
-            self.is_paused.set(true);
-            while self.steps_left.get() == Some(0) && self.hurried.get() == 0 {
-                self.granted.wait();
-            }
-            self.is_paused.set(false);
-        }
-        self.steps_left.set(self.steps_left.get().map(|left| left.saturating_sub(1)));
-    }
-
-    /// Called by a collection before it looks keys up, and at its end: a store waits for moved values only.
-    pub fn end_slice(&self) {
-        if self.steps_left.get().is_some() {
-            self.steps_left.set(Some(0));
-            self.paused.wake_all();
+        if self.tasks.get() > 0 && self.hurried.get() == 0 && self.sim.now() >= self.until.get() {
+            self.pause();
         }
     }
 
-    /// Runs `wait`, which takes the lock of collection; meanwhile no collection pauses.
+    fn pause(&self) {
+        self.paused_tasks.set(self.paused_tasks.get() + 1);
+        self.end_slice_if_all_pause();
+        while self.hurried.get() == 0 && self.sim.now() >= self.until.get() {
+            self.granted.wait();
+        }
+        self.paused_tasks.set(self.paused_tasks.get() - 1);
+    }
+
+    /// Runs `wait`, which needs something that a task does; meanwhile no task pauses.
     pub fn hurry<T>(&self, wait: impl FnOnce() -> T) -> T {
         self.hurried.set(self.hurried.get() + 1);
         self.granted.wake_all();
@@ -92,17 +136,39 @@ impl Ahead {
         done
     }
 
-    /// A store comes by. Once in a while it lets the task move `steps` values and waits for that.
-    pub fn grant(&self, steps: u32) {
+    /// Called by a task when it has done something for which a store may wait.
+    pub fn advance(&self) {
+        self.advanced.wake_all();
+    }
+
+    /// Waits for [`Ahead::advance`].
+    pub fn wait_for_advance(&self) {
+        self.advanced.wait();
+    }
+
+    /// A store comes by. Once in a while it lets the tasks work for a slice, and waits for that.
+    #[inline]
+    pub fn grant(&self, slice_ns: impl FnOnce() -> Ns) {
         self.stores.set(self.stores.get() + 1);
-        if self.stores.get() < STORES_BETWEEN_SLICES || !self.is_paused.get() || self.hurried.get() > 0 {
+        if self.stores.get() < STORES_BETWEEN_SLICES || self.tasks.get() == 0 || self.hurried.get() > 0 {
             return;
         }
         self.stores.set(0);
-        self.is_paused.set(false);
-        self.steps_left.set(Some(steps));
+        self.until.set(self.sim.now() + slice_ns().max(SHORTEST_SLICE_NS));
         self.granted.wake_all();
         let _spent = self.sim.spend(Cause::Room);
-        self.paused.wait();
+        self.slice_over.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slice_is_the_longer_the_fewer_segments_are_free() {
+        let slices = [0, 1, 5, 9, 50].map(|missing| slice_ns(missing, 8));
+        assert_eq!(slices, [0, 2_000_000, 16_000_000, 256_000_000, 512_000_000]);
+        assert_eq!([1, 2, 3].map(|missing| slice_ns(missing, 1)), [2_000_000, 256_000_000, 512_000_000]);
     }
 }

@@ -17,6 +17,8 @@
 //! pairs, reach the pages of the tables ([`Lsm::merge_is_due`]): a merge writes no more pages than that, so such merges
 //! program at most one page for each page of values that stores have filled, however full the drive is. Until then,
 //! victims are collected that gain little. A drive on which no victim gains anything merges its index in any case.
+//! Beside stores, a merge begins before victims gain too little, if stores have filled [`EARLY_PAGES`] times as many
+//! pages, and collection goes on during the merge.
 
 use std::rc::Rc;
 
@@ -25,7 +27,7 @@ use kvdrive_flash::Purpose;
 use kvdrive_link::Arrival;
 use kvdrive_nvme::{Key, Status};
 
-use super::ahead::SLICE_STEPS;
+use super::ahead::slice_ns;
 use super::engine::Lsm;
 use super::entry::Entry;
 use super::futile::Futile;
@@ -33,6 +35,10 @@ use crate::value_log::{Candidate, Head, Use};
 
 /// Collection ahead of need is worth it while it gains at least 1/8 of a segment.
 const EAGER_GAIN: u64 = 8;
+/// A merge beside stores is worth it while victims gain less than 1/4 of a segment, ...
+const EARLY_GAIN: u64 = 4;
+/// ... if stores have filled so many times the pages of the tables since the last one.
+const EARLY_PAGES: u64 = 4;
 /// A drive is full when the best victim gains less than 1/32 of a segment.
 const LEAST_GAIN: u64 = 32;
 
@@ -46,9 +52,9 @@ impl Lsm {
             return;
         }
         if self.ahead_segments() > 0 {
-            return self.collect_ahead();
+            return self.work_ahead();
         }
-        if self.pool.free_count() > self.low_mark() {
+        if self.pool.free_count() >= self.ahead.enough_segments.get() {
             return;
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
@@ -60,7 +66,8 @@ impl Lsm {
     #[inline]
     pub(super) fn is_short_of_room(&self) -> bool {
         !self.has_room_for_entry()
-            || self.gc.enabled && self.pool.free_count() <= self.low_mark() + self.ahead_segments()
+            || self.ahead.is_active()
+            || self.pool.free_count() < self.ahead.enough_segments.get()
     }
 
     /// Is it known that there is room for a store's entry, since the index has not changed since there was? Almost
@@ -70,7 +77,6 @@ impl Lsm {
         self.index_work.get() == self.index.work() && !self.index_short.get()
     }
 
-    #[inline]
     fn low_mark(&self) -> u32 {
         let reserve = self.pool.reserve();
         self.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
@@ -81,7 +87,11 @@ impl Lsm {
         if self.index_work.get() == self.index.work() {
             return;
         }
-        if self.index_is_short() || self.count_is_due() {
+        let is_short = self.index_stays_short();
+        let count_is_due = self.count_is_due();
+        if count_is_due && !is_short && self.ahead_segments() > 0 {
+            self.ahead.wants_merge.set(true);
+        } else if is_short || count_is_due {
             // If another task collects, this check is skipped; the next store checks again.
             let Some(_one_at_a_time) = self.collecting.try_lock() else { return };
             self.compact_for_space();
@@ -102,10 +112,22 @@ impl Lsm {
         Ok(())
     }
 
+    /// Has the index less room than stores must leave it, even after the merge beside stores, if there is one?
+    fn index_stays_short(&self) -> bool {
+        if !self.index_is_short() {
+            return false;
+        }
+        if !self.ahead.is_merging.get() {
+            return true;
+        }
+        self.ahead.hurry(|| self.index.wait_for_merge());
+        self.index_is_short()
+    }
+
     /// Has the index less room than stores must leave it?
     pub(super) fn index_is_short(&self) -> bool {
         let needed_pages = self.reserve_for_index();
-        let is_short = self.index.pages_available() < needed_pages;
+        let is_short = self.index.pages_available() < needed_pages || !self.index.can_flush_beside(2);
         self.index_short.set(is_short);
         is_short
     }
@@ -123,11 +145,21 @@ impl Lsm {
         let (for_stores, flush) = self.index.ledger(|ledger| (ledger.for_stores(), ledger.flush()));
         let needed_pages = for_stores + collected_pages;
         let margin = 2 * flush;
-        let segments = (needed_pages + margin).div_ceil(self.pool.segment_pages());
+        let free_pages = match self.index.beside() {
+            None => needed_pages + margin,
+            // What it has taken comes back, whether it succeeds or fails.
+            Some(beside) => {
+                (needed_pages + margin).saturating_sub(beside.taken_pages).max(beside.left_pages() + margin)
+            }
+        };
+        let segments = free_pages.div_ceil(self.pool.segment_pages());
         // The index has its first segment reserved before it has a table. Otherwise values could fill that segment,
         // too, and the drive would stay full after a delete of as many bytes as the next store needs.
         let first = u32::from(!self.index.has_segment());
         self.pool.keep_for_index(segments.max(self.least_index_segments()) + first);
+        if self.gc.enabled {
+            self.ahead.enough_segments.set(self.low_mark() + self.merge_segments() + 1);
+        }
         needed_pages
     }
 
@@ -160,11 +192,23 @@ impl Lsm {
     fn make_room_now(&self) -> Result<(), Status> {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.index_is_short();
-        let _one_at_a_time = self.collecting.lock();
-        let is_short = self.index_is_short();
-        if !is_short && (was_short || !had_segment && self.pool.may_take(Use::Value)) {
-            return Ok(()); // another task made room while we waited, or the index needs less than it did
+        // Another task made room while we waited, or the index needs less than it did.
+        let has_room =
+            || !self.index_is_short() && (was_short || !had_segment && self.pool.may_take(Use::Value));
+        if self.index_stays_short() != was_short && has_room() {
+            return Ok(());
         }
+        while self.ahead.is_collecting.get() {
+            self.ahead.wait_for_advance();
+            if has_room() {
+                return Ok(());
+            }
+        }
+        let _one_at_a_time = self.collecting.lock();
+        if has_room() {
+            return Ok(());
+        }
+        let is_short = self.index_is_short();
         loop {
             if is_short && self.compact_for_space()
                 || self.evacuate_best(EAGER_GAIN)
@@ -204,11 +248,16 @@ impl Lsm {
 
     /// Have stores and deletes since the last merge of the whole index paid for another one?
     fn merge_is_due(&self) -> bool {
+        self.merge_is_due_after(1)
+    }
+
+    /// Have they filled `times` the pages that it takes?
+    fn merge_is_due_after(&self, times: u64) -> bool {
         let Some(merged_at) = self.merged_at_pages.get() else { return true };
         let table_pages = u64::from(self.index.pages_in_use());
         // The size of a deleted value is not known: a delete pays for its entry.
         let deleted = self.deletes.get() * table_pages / self.index.entries().max(1);
-        self.value_pages_filled() - merged_at + deleted >= table_pages
+        self.value_pages_filled() - merged_at + deleted >= times * table_pages
     }
 
     /// After a delete: when a third of the pairs have been deleted, the whole index is merged, so that space is
@@ -235,7 +284,7 @@ impl Lsm {
         if self.compacted_at.get() == changes {
             return false;
         }
-        let done = self.index.compact_all().is_ok();
+        let done = self.ahead.hurry(|| self.index.compact_all()).is_ok();
         if done {
             self.compacted_at.set(changes);
             self.merged_at_pages.set(Some(self.value_pages_filled()));
@@ -289,7 +338,7 @@ impl Lsm {
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let addresses: Vec<_> = victims.iter().map(|victim| self.log.addresses(victim.segment)).collect();
-        let result = match self.index.references(&addresses, &mut pairs) {
+        let result = match self.index.references(&addresses, &mut pairs, &|| self.ahead.step()) {
             Ok(()) => self.move_values(victims, pairs),
             Err(status) => Err(status),
         };
@@ -327,35 +376,35 @@ impl Lsm {
         let mut content = Region::new();
         let (mut work, mut present) = (self.index.work(), None);
         let mut segments_begun = self.collected_segments_begun();
-        while !pairs.is_empty() {
-            self.ahead.end_slice();
-            // In the order of their keys: each page of the index is read once, until the tables change.
-            let seen = self.index.retain_newest(&mut pairs)?;
-            // In the order of their addresses: each page of the victims is read once.
-            pairs.sort_by_key(|(key, entry)| (entry.address, *key));
-            let mut done = 0;
-            for (key, entry) in &pairs {
-                let segment = self.log.segment_of(entry.address);
-                let is_next = present.replace(segment) != Some(segment);
-                if is_next {
-                    segments_begun = self.collected_segments_begun();
-                }
-                if is_next || work != self.index.work() {
-                    self.keep_room_to_flush(segments_begun)?;
-                    work = self.index.work();
-                }
-                self.ahead.step();
-                let _key = self.keys.lock(*key);
-                let Some(is_newest) = self.index.is_newest(key, entry, &seen) else { break };
-                let opening = self.log.opening_of(entry.address);
-                if is_newest && victims.iter().any(|victim| opening == Some(victim.opening)) {
-                    self.move_value(*key, *entry, &mut content)?;
-                }
-                done += 1;
+        // In the order of their keys: each page of the index is read once.
+        let since = self.index.retain_newest(&mut pairs, &|| self.ahead.step())?;
+        // In the order of their addresses: each page of the victims is read once.
+        pairs.sort_by_key(|(key, entry)| (entry.address, *key));
+        for (key, entry) in &pairs {
+            let segment = self.log.segment_of(entry.address);
+            let before = present.replace(segment);
+            let is_next = before != Some(segment);
+            if is_next {
+                // No newest entry points into the victim before this one any more.
+                victims.iter().filter(|victim| before == Some(victim.segment)).for_each(|emptied| {
+                    self.log.note_all_dead(emptied);
+                    self.ahead.advance();
+                });
+                segments_begun = self.collected_segments_begun();
             }
-            pairs.drain(..done);
+            if is_next || work != self.index.work() {
+                self.keep_room_to_flush(segments_begun)?;
+                work = self.index.work();
+            }
+            self.ahead.step();
+            let _key = self.keys.lock(*key);
+            let opening = self.log.opening_of(entry.address);
+            if self.index.is_newest(key, entry, &since)
+                && victims.iter().any(|victim| opening == Some(victim.opening))
+            {
+                self.move_value(*key, *entry, &mut content)?;
+            }
         }
-        self.ahead.end_slice();
         Ok(())
     }
 
@@ -384,57 +433,109 @@ impl Lsm {
     }
 }
 
-/// Collection beside stores ([`super::ahead`]).
+/// Collection and merges beside stores ([`super::ahead`]).
 impl Lsm {
-    /// Called before a store: begins to collect if fewer segments are free than are to be, and grants a slice if one is
-    /// due.
-    fn collect_ahead(self: &Rc<Self>) {
-        let Some(missing) = self.missing_ahead() else { return };
+    /// Called before a store: begins to merge if a merge is wanted, and to collect if fewer segments are free than are to
+    /// be; grants a slice if one is due.
+    fn work_ahead(self: &Rc<Self>) {
         let ahead = &self.ahead;
-        if ahead.is_running.get() {
-            let more = (3 * SLICE_STEPS * missing / self.ahead_segments().max(1)).min(3 * SLICE_STEPS);
-            return ahead.grant(SLICE_STEPS + more);
+        self.ask_for_merge();
+        let missing = self.missing_ahead();
+        if ahead.wants_merge.get() && !ahead.is_merging.replace(true) {
+            ahead.wants_merge.set(false);
+            let lsm = self.clone();
+            ahead.spawn(move || lsm.merge_ahead());
         }
         // Segments become worth collecting as stores replace values in them.
-        let filled = self.value_pages_filled();
-        let since = ahead.idle_since.get();
-        if since.is_some_and(|since| filled < since + u64::from(self.pool.segment_pages())) {
+        let is_worth_it = || {
+            let since = ahead.idle_since.get();
+            since
+                .is_none_or(|since| self.value_pages_filled() >= since + u64::from(self.pool.segment_pages()))
+        };
+        if missing > 0 && is_worth_it() && !ahead.is_collecting.replace(true) {
+            let lsm = self.clone();
+            ahead.spawn(move || lsm.collect_ahead());
+        }
+        ahead.grant(|| {
+            let merge_segments = if ahead.is_merging.get() { self.merge_segments() } else { 0 };
+            let to_merge = slice_ns(self.missing(merge_segments), merge_segments);
+            to_merge.max(slice_ns(missing, self.ahead_segments()))
+        });
+    }
+
+    /// Once for each segment that stores fill: wants a merge if one helps before segments are missing.
+    fn ask_for_merge(&self) {
+        let (ahead, filled) = (&self.ahead, self.value_pages_filled());
+        if filled < ahead.asked_at.get() + u64::from(self.pool.segment_pages()) {
             return;
         }
-        ahead.is_running.set(true);
-        ahead.steps_left.set(Some(0));
-        let lsm = self.clone();
-        ahead.sim.spawn(move || lsm.run_ahead());
+        ahead.asked_at.set(filled);
+        if !ahead.is_merging.get()
+            && self.missing(self.merge_segments()) > 0
+            && self.merge_is_due_after(EARLY_PAGES)
+            && self.victims(EARLY_GAIN).is_empty()
+        {
+            ahead.wants_merge.set(true);
+        }
     }
 
     /// Segments more than the low mark that are to be free: a small drive would keep too large a part of itself free.
     #[inline]
     fn ahead_segments(&self) -> u32 {
-        self.gc.ahead_segments.min(self.pool.segments() / 16)
+        let most = (self.pool.segments() + 48) / 64;
+        if self.gc.enabled { self.gc.ahead_segments.min(most) } else { 0 }
+    }
+
+    /// Free segments more than the low mark, below which the index is merged beside stores: enough to store on while it
+    /// is merged, which takes the longer the more pairs a drive has. 0: the store that needs room merges.
+    #[inline]
+    fn merge_segments(&self) -> u32 {
+        match self.ahead_segments() {
+            0 => 0,
+            ahead => ahead + self.pool.segments() / 32,
+        }
     }
 
     /// Segments that are missing of those that are to be free.
-    fn missing_ahead(&self) -> Option<u32> {
-        let least = self.low_mark() + self.ahead_segments() + 1;
-        least.checked_sub(self.pool.free_count()).filter(|missing| *missing > 0)
+    fn missing_ahead(&self) -> u32 {
+        self.missing(self.ahead_segments())
     }
 
-    fn run_ahead(&self) {
+    /// Free segments that are missing if there are to be more than `wanted` above the low mark.
+    fn missing(&self, wanted: u32) -> u32 {
+        (self.low_mark() + wanted + 1).saturating_sub(self.pool.free_count())
+    }
+
+    fn collect_ahead(&self) {
         let ahead = &self.ahead;
         ahead.idle_since.set(None);
-        while self.missing_ahead().is_some() {
+        while self.missing_ahead() > 0 {
+            ahead.step();
+            ahead.advance();
             let _one_at_a_time = self.collecting.lock();
+            if self.merge_is_due() && self.victims(EAGER_GAIN).is_empty() && !ahead.is_merging.get() {
+                ahead.wants_merge.set(true);
+            }
             let is_low = self.pool.free_count() <= self.low_mark();
-            let gained = self.evacuate_best(EAGER_GAIN)
-                || self.merge_is_due() && self.compact_for_space()
-                || is_low && self.evacuate_best(LEAST_GAIN);
+            let gained = self.evacuate_best(EAGER_GAIN) || is_low && self.evacuate_best(LEAST_GAIN);
             if !gained {
                 ahead.idle_since.set(Some(self.value_pages_filled()));
                 break;
             }
         }
-        ahead.is_running.set(false);
-        ahead.steps_left.set(None);
-        ahead.paused.wake_all();
+        ahead.is_collecting.set(false);
+        ahead.end_task();
+    }
+
+    fn merge_ahead(&self) {
+        let filled = self.value_pages_filled();
+        self.deletes.set(0);
+        // If it fails, for lack of room or because of a damaged page, the next try waits for as many stores.
+        let _ = self.index.merge_beside(&|| self.ahead.step());
+        self.merged_at_pages.set(Some(filled));
+        self.note_counted();
+        self.ahead.idle_since.set(None);
+        self.ahead.is_merging.set(false);
+        self.ahead.end_task();
     }
 }

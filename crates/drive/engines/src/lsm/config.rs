@@ -41,8 +41,9 @@ pub struct GcConfig {
     #[setting(is = Integer(1, 64), when = &[When::on("gc.enabled")])]
     pub victims: u32,
     /// Segments, besides `gc.free_segments_low`, below which segments are collected beside stores, before space is
-    /// needed; at most a sixteenth of all segments. One store in a hundred waits for values that are moved meanwhile, for the more the fewer segments are
-    /// free. 0: the store that needs room collects, and waits for whole segments.
+    /// needed; at most a 64th of all segments. One store in 128 waits while that is done, for the longer the fewer
+    /// segments are free, and the whole index is merged beside stores, too. 0: the store that needs room collects and
+    /// merges, and waits for whole segments.
     #[setting(is = Integer(0, 1 << 16), when = &[When::on("gc.enabled")])]
     pub ahead_segments: u32,
     /// Free segments that stores of the host never take. One of them is for values that collection moves, the others

@@ -15,7 +15,7 @@
 
 use std::cell::Cell;
 use std::ops::Range;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use kvdrive_declare::Counters;
 use kvdrive_flash::Purpose;
@@ -75,8 +75,26 @@ pub struct IndexCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct IndexWork(u64);
 
-/// The tables in which keys were looked up.
-pub struct TablesSeen(Rc<Version>);
+/// What came after a lookup of many keys: the memtables that have been written to flash since then, oldest first. In
+/// tables there is nothing else that is newer than the tables of the lookup.
+#[derive(Clone, Default)]
+pub struct FlushedSince(Rc<TaskCell<Vec<Rc<[Pair]>>>>);
+
+/// A merge beside commands, whose flushes pass it.
+#[derive(Clone, Copy)]
+pub(super) struct Beside {
+    /// The most pages that it takes.
+    pub most_pages: u32,
+    /// Pages that it has taken.
+    pub taken_pages: u32,
+}
+
+impl Beside {
+    /// Pages that it may yet take.
+    pub fn left_pages(&self) -> u32 {
+        self.most_pages.saturating_sub(self.taken_pages)
+    }
+}
 
 /// A full memtable on its way to flash.
 pub(super) struct Frozen {
@@ -104,6 +122,12 @@ pub(super) struct Inner {
     pub longest: Cell<KeyClass>,
     /// Held by the task that flushes or merges.
     pub maintenance: Mutex,
+    /// Held by the task that merges beside commands, and by one that merges everything.
+    pub merging: Mutex,
+    /// The merge beside commands that is under way. Its inputs are merged by no one else.
+    pub beside: Cell<Option<Beside>>,
+    /// Lookups that learn of flushes.
+    pub watches: TaskCell<Vec<Weak<TaskCell<Vec<Rc<[Pair]>>>>>>,
     /// The value of `next_table` when all entries were last in one run.
     pub one_run_at: Cell<u32>,
     pub counters: Cell<IndexCounters>,
@@ -163,6 +187,9 @@ impl Index {
             next_sequence: Cell::new(image.next_sequence),
             longest: Cell::new(longest.unwrap_or_default()),
             maintenance: Mutex::new(&sim),
+            merging: Mutex::new(&sim),
+            beside: Cell::new(None),
+            watches: TaskCell::default(),
             one_run_at: Cell::new(0),
             counters: Cell::default(),
             work: Cell::default(),
@@ -340,9 +367,16 @@ impl Index {
     /// `addresses`, including entries that are not the newest of their key, in no particular order. Tables whose address
     /// bounds touch no range are not read.
     ///
+    /// Calls `pause` between two reads.
+    ///
     /// `UNRECOVERED_ERROR` when a page that may name such an entry is damaged; the segment cannot be emptied
     /// then.
-    pub fn references(&self, addresses: &[Range<Vaddr>], found: &mut Vec<Pair>) -> Result<(), Status> {
+    pub fn references(
+        &self,
+        addresses: &[Range<Vaddr>],
+        found: &mut Vec<Pair>,
+        pause: &dyn Fn(),
+    ) -> Result<(), Status> {
         let inner = &*self.0;
         let touches = |entry: &Entry| addresses.iter().any(|range| entry.touches(range));
         let low = addresses.iter().map(|range| range.start).min().unwrap_or(Vaddr(0));
@@ -366,7 +400,10 @@ impl Index {
                     Pull::Pairs => found.extend(pairs.drain(..).filter(|(_, entry)| {
                         touches(entry) && is_current(&*inner.values, entry.address, table.facts.age)
                     })),
-                    Pull::Blocked => stream.refill()?,
+                    Pull::Blocked => {
+                        pause();
+                        stream.refill()?;
+                    }
                     Pull::End => break,
                 }
             }
@@ -375,39 +412,53 @@ impl Index {
     }
 
     /// For garbage collection of the value log: keeps those of `pairs` whose entry is the newest of its key, in the
-    /// order of their keys. The result is valid as long as [`Index::is_newest`] confirms it.
+    /// order of their keys. [`Index::is_newest`] says whether one of them still is. Calls `pause` between two keys.
     ///
     /// `UNRECOVERED_ERROR` when a table page that had to be read is damaged.
-    pub fn retain_newest(&self, pairs: &mut Vec<Pair>) -> Result<TablesSeen, Status> {
+    pub fn retain_newest(&self, pairs: &mut Vec<Pair>, pause: &dyn Fn()) -> Result<FlushedSince, Status> {
         let inner = &*self.0;
         pairs.sort_by_key(|(key, entry)| (*key, entry.address));
         let (core, probe_ns) = (inner.cores.of(Role::Dispatch), inner.config.index_probe_ns);
         core.run_noted(pairs.len() as u64 * probe_ns, "index", "look into the memtable");
         // No suspension here, so memtables and tables are those of one moment.
         let tables = inner.tables.borrow().clone();
+        let since = FlushedSince::default();
+        inner.watches.borrow_mut().push(Rc::downgrade(&since.0));
         pairs
             .retain(|(key, entry)| self.find_in_memory(key).is_none_or(|newest| newest.is_same_value(entry)));
         let on_flash = |(key, _): &&Pair| self.find_in_memory(key).is_none();
         let keys: Vec<Key> = pairs.iter().filter(on_flash).map(|(key, _)| *key).collect();
-        let found = lookup::find_all(&tables, &*inner.layout, &keys, core, probe_ns, Purpose::GcIndex)?;
+        let probe = (core.as_ref(), probe_ns);
+        let found = lookup::find_all(&tables, &*inner.layout, &keys, probe, Purpose::GcIndex, pause)?;
         let mut found = keys.iter().zip(found).peekable();
         pairs.retain(|(key, entry)| match found.next_if(|(found, _)| *found == key) {
             Some((_, newest)) => newest.is_some_and(|newest| newest.is_same_value(entry)),
             None => true,
         });
-        Ok(TablesSeen(tables))
+        Ok(since)
     }
 
-    /// Is `entry`, which [`Index::retain_newest`] has kept, still the newest of its key? `None`: the tables have
-    /// changed, so [`Index::retain_newest`] has to be called again.
-    pub fn is_newest(&self, key: &Key, entry: &Entry, seen: &TablesSeen) -> Option<bool> {
+    /// Is `entry`, which [`Index::retain_newest`] has kept, still the newest of its key? A newer one is in a memtable,
+    /// or was in one that has been flushed since.
+    pub fn is_newest(&self, key: &Key, entry: &Entry, since: &FlushedSince) -> bool {
         let inner = &*self.0;
         let probe_ns = inner.config.index_probe_ns;
         inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable");
-        match self.find_in_memory(key) {
-            Some(newest) => Some(newest.is_same_value(entry)),
-            None => Rc::ptr_eq(&inner.tables.borrow(), &seen.0).then_some(true),
-        }
+        let in_run =
+            |run: &Rc<[Pair]>| run.binary_search_by_key(key, |(key, _)| *key).ok().map(|at| run[at].1);
+        let newest = self.find_in_memory(key).or_else(|| since.0.borrow().iter().rev().find_map(in_run));
+        newest.is_none_or(|newest| newest.is_same_value(entry))
+    }
+
+    /// Tells lookups of a memtable that is in a table now.
+    pub(super) fn note_flushed(&self, run: &Rc<[Pair]>) {
+        self.0.watches.borrow_mut().retain(|watch| match watch.upgrade() {
+            Some(since) => {
+                since.borrow_mut().push(run.clone());
+                true
+            }
+            None => false,
+        });
     }
 
     /// Insertions and removals so far.
@@ -427,10 +478,15 @@ impl Index {
 
     /// Counts an attempt to flush, merge or move tables. Room and tables have another [`IndexWork`] then.
     pub(super) fn count(&self, change: impl FnOnce(&mut IndexCounters)) {
-        self.0.work.set(IndexWork(self.0.work.get().0 + 1));
+        self.note_work();
         let mut counters = self.0.counters.get();
         change(&mut counters);
         self.0.counters.set(counters);
+    }
+
+    /// Notes that room or tables have changed.
+    pub(super) fn note_work(&self) {
+        self.0.work.set(IndexWork(self.0.work.get().0 + 1));
     }
 
     /// Number of the state of its tables: it changes with every flush, merge or move that was tried.
@@ -448,9 +504,29 @@ impl Index {
         self.0.space.as_ref().map_or(0, |space| space.pages_in_use())
     }
 
-    /// Flash pages that new tables could take now.
+    /// Flash pages that new tables could take now. A merge beside commands gives the pages that it has taken back if it
+    /// fails, and those of its inputs, which are no fewer, if it succeeds.
     pub fn pages_available(&self) -> u32 {
-        self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available())
+        let Some(space) = &self.0.space else { return u32::MAX };
+        let available = space.pages_available();
+        available + self.0.beside.get().map_or(0, |beside| beside.taken_pages)
+    }
+
+    /// The merge beside commands that is under way.
+    pub(super) fn beside(&self) -> Option<Beside> {
+        self.0.beside.get()
+    }
+
+    /// Are there free pages for this number of flushes, besides those that a merge beside commands may yet take?
+    pub(super) fn can_flush_beside(&self, flushes: u32) -> bool {
+        let (Some(space), Some(beside)) = (&self.0.space, self.0.beside.get()) else { return true };
+        let flush_pages = self.ledger(|ledger| ledger.flush());
+        space.pages_available() >= beside.left_pages() + flushes * flush_pages
+    }
+
+    /// Waits for the end of a merge beside commands.
+    pub(super) fn wait_for_merge(&self) {
+        drop(self.0.merging.lock());
     }
 
     /// Has it a segment, or no flash?
@@ -480,10 +556,11 @@ impl Index {
     /// After a flush or a merge: [`Ledger::check`].
     pub(super) fn check_room(&self) {
         let held = self.pages_held();
-        self.ledger(|ledger| ledger.check(self.pages_available(), held));
+        let available = self.0.space.as_ref().map_or(u32::MAX, |space| space.pages_available());
+        self.ledger(|ledger| ledger.check(available, held));
     }
 
-    /// Pages in use that are not the index's any more: readers hold them.
+    /// Pages in use that are in no table of the index: readers hold them, or a merge has written them.
     pub fn pages_held(&self) -> u32 {
         self.pages_in_use().saturating_sub(self.ledger(|ledger| ledger.table_pages))
     }

@@ -37,20 +37,21 @@ pub fn find(
 }
 
 /// As [`find`], for each of `keys`, which are in ascending order. It goes table by table, and DRAM holds the filter and
-/// one page each of index and data of the present table.
+/// one page each of index and data of the present table. Calls `pause` before each key.
 pub fn find_all(
     version: &Version,
     layout: &dyn Layout,
     keys: &[Key],
-    core: &Resource,
-    probe_ns: u64,
+    (core, probe_ns): (&Resource, u64),
     purpose: Purpose,
+    pause: &dyn Fn(),
 ) -> Result<Vec<Option<Entry>>, Status> {
     let mut newest = vec![None; keys.len()];
     for table in version.newest_first() {
         let mut pages = ShownBefore { purpose, shown: Vec::new() };
         let open = keys.iter().zip(&mut newest).filter(|(_, newest)| newest.is_none());
         for (key, newest) in open.filter(|(key, _)| table.facts.covers(key)) {
+            pause();
             core.run_noted(probe_ns, "index", "look into a table");
             *newest = find_in(table, layout, key, &mut pages)?;
         }

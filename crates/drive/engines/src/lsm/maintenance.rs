@@ -3,6 +3,10 @@
 //! Both are one operation, [`Index::rewrite`]: merge sorted runs, leave out entries that are not needed any more, write
 //! new tables, and replace the sources by them in a single step. It runs under one lock. If it fails, the index stays
 //! as it was, and the pages written so far are given back.
+//!
+//! A merge *beside* commands ([`Index::merge_beside`]) holds that lock at its beginning only. Flushes pass it: they add
+//! tables that are newer than its inputs, and merge none. The lists of tables do not know of it, and at its end its
+//! result replaces its inputs in whatever list there is by then.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -12,7 +16,7 @@ use kvdrive_nvme::Status;
 
 use super::compaction::{CompactionStep, Merge};
 use super::entry::{TableId, is_current};
-use super::index::{Frozen, Index};
+use super::index::{Beside, Frozen, Index};
 use super::layout::Start;
 use super::memtable::{Memtable, Pair};
 use super::merge::{Merged, MergedRuns, Source, Step};
@@ -22,8 +26,11 @@ use super::table::{READ_AHEAD, Table, TableStream, TableWriter};
 use crate::firmware::Role;
 use crate::value_log::Vaddr;
 
+/// Entries that a merge beside commands writes between two pauses.
+const ENTRIES_BETWEEN_PAUSES: u32 = 256;
+
 /// Runs to be merged into new tables, and their outcome.
-struct Rewrite {
+struct Rewrite<'a> {
     /// Newest first, each with its age.
     sources: Vec<(u64, Source)>,
     /// Entries in all of them.
@@ -32,13 +39,15 @@ struct Rewrite {
     pages: u32,
     /// Tables that the result replaces.
     inputs: Vec<Rc<Table>>,
-    /// The result replaces the frozen memtable.
-    flushed: bool,
+    /// The memtable that the result replaces, too.
+    flushed: Option<Rc<[Pair]>>,
     /// Tables that may hold older entries than the runs.
     older: Vec<Rc<Table>>,
     to: usize,
     split_entries: Option<u32>,
     purpose: Purpose,
+    /// Called now and then by a merge beside commands.
+    pause: Option<&'a dyn Fn()>,
 }
 
 /// Tables written and not yet part of the index: if they never are, their pages are given back.
@@ -70,7 +79,7 @@ impl Index {
         self.flush_frozen()?;
         self.freeze();
         // There is room now. If this flush fails, it is tried again when the memtable is full the next time.
-        if self.flush_frozen().is_ok() {
+        if self.flush_frozen().is_ok() && self.0.beside.get().is_none() {
             self.compact();
         }
         Ok(())
@@ -87,6 +96,7 @@ impl Index {
         if inner.space.is_none() {
             return Ok(());
         }
+        let _after_merges = inner.merging.lock();
         let _one_at_a_time = inner.maintenance.lock();
         self.flush_or_merge()?;
         if !inner.active.borrow().is_empty() {
@@ -134,24 +144,28 @@ impl Index {
 
     /// Writes the frozen memtable, if there is one, as a table of level 0. `CAPACITY_EXCEEDED` if there would
     /// not be room to merge everything after it, with two more memtables: that is how a delete comes through
-    /// when nothing else does.
+    /// when nothing else does. A merge beside commands keeps the pages that it may yet take.
     fn flush_frozen(&self) -> Result<(), Status> {
         let inner = &*self.0;
         let (age, run) = match &mut *inner.frozen.borrow_mut() {
             None => return Ok(()),
             Some(frozen) => (frozen.age, frozen.entries.sorted()),
         };
+        if !self.can_flush_beside(1) {
+            return Err(Status::CAPACITY_EXCEEDED);
+        }
         let entries = run.len() as u64;
         let rewrite = Rewrite {
-            sources: vec![(age, Source::Memory(run, 0))],
+            sources: vec![(age, Source::Memory(run.clone(), 0))],
             entries,
             pages: self.ledger(|ledger| ledger.to_flush()),
             inputs: Vec::new(),
-            flushed: true,
+            flushed: Some(run),
             older: inner.tables.borrow().newest_first().cloned().collect(),
             to: 0,
             split_entries: None,
             purpose: Purpose::Index,
+            pause: None,
         };
         self.rewrite(rewrite)?;
         self.count(|counters| counters.flushes += 1);
@@ -196,6 +210,69 @@ impl Index {
 
     /// Merges tables, and the frozen memtable along with all of them.
     fn merge(&self, merge: Merge, frozen: Option<(u64, Rc<[Pair]>)>) -> Result<(), Status> {
+        self.merge_planned(self.plan(&merge, frozen)?)
+    }
+
+    fn merge_planned(&self, rewrite: Rewrite<'_>) -> Result<(), Status> {
+        self.rewrite(rewrite)?;
+        self.count(|counters| counters.merges += 1);
+        self.check_room();
+        Ok(())
+    }
+
+    /// Merges all tables into one run beside commands, and then what the policy asks for, since flushes that passed
+    /// merged nothing. Memtables stay as they are. Calls `pause` now and then, with no lock held that a flush needs.
+    ///
+    /// Errors as [`Index::compact_all`].
+    pub(super) fn merge_beside(&self, pause: &dyn Fn()) -> Result<(), Status> {
+        let inner = &*self.0;
+        if inner.space.is_none() {
+            return Ok(());
+        }
+        let _one_merge = inner.merging.lock();
+        let everything = |index: &Index| {
+            let tables = index.0.tables.borrow().clone();
+            let inputs: Vec<_> = tables.newest_first().map(|table| table.facts.id).collect();
+            let entries = tables.newest_first().map(|table| u64::from(table.facts.entries)).sum();
+            let (to, split_entries) = index.0.policy.bottom(entries);
+            (!inputs.is_empty()).then_some(Merge { inputs, to, split_entries })
+        };
+        self.merge_one_beside(&everything, pause)?;
+        let by_policy = |index: &Index| match index.0.policy.choose(&index.0.tables.borrow().view()) {
+            CompactionStep::Merge(merge) => Some(merge),
+            CompactionStep::Rest | CompactionStep::Move { .. } => None,
+        };
+        while self.merge_one_beside(&by_policy, pause)? {}
+        Ok(())
+    }
+
+    /// Carries out the merge that `choose` returns. `false` if it returns none.
+    fn merge_one_beside(
+        &self,
+        choose: &dyn Fn(&Index) -> Option<Merge>,
+        pause: &dyn Fn(),
+    ) -> Result<bool, Status> {
+        /// Flushes for which there must be room, so that some can pass.
+        const FLUSHES: u32 = 4;
+        let inner = &*self.0;
+        let planned = {
+            let _no_flush = inner.maintenance.lock();
+            let Some(merge) = choose(self) else { return Ok(false) };
+            let rewrite = Rewrite { pause: Some(pause), ..self.plan(&merge, None)? };
+            inner.beside.set(Some(Beside { most_pages: rewrite.pages, taken_pages: 0 }));
+            rewrite
+        };
+        let merged = match self.can_flush_beside(FLUSHES) {
+            true => self.merge_planned(planned),
+            false => Err(Status::CAPACITY_EXCEEDED),
+        };
+        inner.beside.set(None);
+        self.note_work();
+        merged.map(|()| true)
+    }
+
+    /// A merge of tables, and of the frozen memtable along with all of them.
+    fn plan(&self, merge: &Merge, frozen: Option<(u64, Rc<[Pair]>)>) -> Result<Rewrite<'static>, Status> {
         let inner = &*self.0;
         let (inputs, older) = inner.tables.borrow().split(&merge.inputs);
         assert_eq!(inputs.len(), merge.inputs.len(), "a policy merges what it saw");
@@ -212,9 +289,9 @@ impl Index {
             inputs.iter().map(|table| u64::from(table.facts.entries)).sum::<u64>() + u64::from(unwritten);
         let pages_now = inputs.iter().map(|table| table.facts.total_pages()).sum::<u32>()
             + inner.layout.pages_at_most(unwritten, inner.longest.get());
-        let flushed = frozen.is_some();
+        let flushed = frozen.as_ref().map(|(_, run)| run.clone());
         let memory = frozen.map(|(age, run)| (age, Source::Memory(run, 0)));
-        let rewrite = Rewrite {
+        Ok(Rewrite {
             sources: memory.into_iter().chain(inputs.iter().map(stream)).collect(),
             entries,
             pages: self.ledger(|ledger| ledger.run(entries, pages_now, merge.split_entries)),
@@ -224,15 +301,12 @@ impl Index {
             to: merge.to,
             split_entries: merge.split_entries,
             purpose: Purpose::Compaction,
-        };
-        self.rewrite(rewrite)?;
-        self.count(|counters| counters.merges += 1);
-        self.check_room();
-        Ok(())
+            pause: None,
+        })
     }
 
     /// Merges runs into new tables and puts these in the place of the old ones.
-    fn rewrite(&self, mut rewrite: Rewrite) -> Result<(), Status> {
+    fn rewrite(&self, mut rewrite: Rewrite<'_>) -> Result<(), Status> {
         let mut dead = Vec::new();
         match self.write_run(&mut rewrite, &mut dead) {
             Ok(outputs) => {
@@ -256,12 +330,12 @@ impl Index {
     /// age of the run that referred to them.
     fn write_run(
         &self,
-        rewrite: &mut Rewrite,
+        rewrite: &mut Rewrite<'_>,
         dead: &mut Vec<(Vaddr, u32, u64)>,
     ) -> Result<NewTables, Status> {
         let inner = &*self.0;
         let space = inner.space.as_ref().expect("without flash nothing is ever flushed");
-        if space.pages_available() < rewrite.pages {
+        if self.pages_available() < rewrite.pages {
             return Err(Status::CAPACITY_EXCEEDED);
         }
         let (ages, sources): (Vec<u64>, Vec<Source>) =
@@ -304,11 +378,31 @@ impl Index {
             } else if output.wants_write() {
                 output.write_complete()?;
             }
+            if let Some(pause) = rewrite.pause {
+                self.pause_merge(&outputs, writer.as_mut(), pause);
+            }
         }
         if let Some(last) = writer {
             outputs.0.push(Rc::new(last.finish()?));
         }
         Ok(outputs)
+    }
+
+    /// Called by a merge beside commands after each entry that it keeps.
+    fn pause_merge(&self, outputs: &NewTables, writer: Option<&mut TableWriter>, pause: &dyn Fn()) {
+        let is_due = |writer: &TableWriter| writer.entries() % ENTRIES_BETWEEN_PAUSES == 0;
+        if writer.as_ref().is_some_and(|writer| !is_due(writer)) {
+            return;
+        }
+        let finished = outputs.0.iter().map(|table| table.facts.total_pages()).sum::<u32>();
+        let unfinished = writer.map_or(0, |writer| {
+            writer.charge();
+            writer.pages_written()
+        });
+        let beside = self.0.beside.get();
+        self.0.beside.set(beside.map(|beside| Beside { taken_pages: finished + unfinished, ..beside }));
+        self.note_work();
+        pause();
     }
 
     /// What becomes of a pair of a run of this age, with `older` tables below.
@@ -363,13 +457,13 @@ impl Index {
     }
 
     /// Replaces the sources of a rewrite by the new tables.
-    fn replace(&self, mut outputs: NewTables, rewrite: &Rewrite) {
+    fn replace(&self, mut outputs: NewTables, rewrite: &Rewrite<'_>) {
         let inner = &*self.0;
         let to = rewrite.to;
         let outputs = std::mem::take(&mut outputs.0);
         let added: Vec<_> = outputs.iter().map(|table| (table.facts.id, to as u8)).collect();
         let dropped: Vec<_> = rewrite.inputs.iter().map(|table| table.facts.id).collect();
-        let flushed = rewrite.flushed;
+        let flushed = rewrite.flushed.is_some();
         inner.journal.record(IndexRecord::TablesChanged {
             added: Cow::Borrowed(&added),
             dropped: Cow::Borrowed(&dropped),
@@ -378,8 +472,9 @@ impl Index {
         let present = inner.tables.borrow().clone();
         let next = present.changed(&dropped, outputs.into_iter().map(|table| (to, table)));
         *inner.tables.borrow_mut() = Rc::new(next);
-        if flushed {
+        if let Some(run) = &rewrite.flushed {
             *inner.frozen.borrow_mut() = None;
+            self.note_flushed(run);
         }
         rewrite.inputs.iter().for_each(|table| table.set_obsolete());
         self.settle_dram();

@@ -33,5 +33,5 @@ pub use cursor::{Cursor, Snapshot};
 pub use engine::{Found, LsmEngine, PairCursor};
 pub use entry::{Entry, TableId, ValueLiveness};
 pub use fit::{check, image_settings};
-pub use index::{Index, IndexCounters, IndexParts, TablesSeen};
+pub use index::{FlushedSince, Index, IndexCounters, IndexParts};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};

@@ -508,7 +508,13 @@ impl TableWriter {
         Ok(table)
     }
 
-    fn charge(&mut self) {
+    /// Pages written so far.
+    pub fn pages_written(&self) -> u32 {
+        self.output.written.len() as u32
+    }
+
+    /// Takes the firmware time of the entries that have not been charged yet.
+    pub fn charge(&mut self) {
         let span = u64::from(self.entries - self.charged) * self.entry_ns;
         self.charged = self.entries;
         self.core.run_noted(span, "index", "write entries of a table");

@@ -192,7 +192,7 @@ impl ValueLog {
             state.statistics.pages_opened[Head::Host as usize] += 1;
             (state.segments.get(segment).opening, state.segments.get(first).opening)
         };
-        let kind = page_kind(Head::Large, opening);
+        let kind = page_kind(Head::Large, opening, u32::MAX);
         // All segments of the value are freed together, and its programs are under way on all dies.
         let placement = Placement::TogetherWide(of_first);
         let (own, this) = (value.programs.clone(), self.clone());

@@ -402,7 +402,7 @@ impl ValueLog {
             choice.at
         );
         segments.add_place(segment.id);
-        let kind = page_kind(head_name, segments.get(segment.id).opening);
+        let kind = page_kind(head_name, segments.get(segment.id).opening, pages);
         let placed = Placed { segment, first_page, first_lpa, pages, kind };
         let mut place = Place {
             log: self.clone(),

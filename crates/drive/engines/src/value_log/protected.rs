@@ -189,7 +189,7 @@ impl ProtectedValueLog {
     pub fn owns(&self, lpa: u32, kind: u8, tag: &[u8; 48]) -> bool {
         let segment = self.image.segments.get(&SegmentId(lpa / self.shape.segment_pages));
         segment.is_some_and(|segment| {
-            let ours = super::page_kind(segment.head, segment.opening);
+            let ours = super::page_kind(segment.head, segment.opening, 1);
             kind == ours.kind && *tag == ours.tag
         })
     }

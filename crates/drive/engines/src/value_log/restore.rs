@@ -75,7 +75,7 @@ impl ValueLog {
         let start = base + page * u64::from(log.view.page_bytes);
         let filling = life == Life::Open && start >= state.heads[head as usize].open_from;
         drop(state);
-        let room = log.buffer.restore(lpa, page_kind(head, opening), content, filling);
+        let room = log.buffer.restore(lpa, page_kind(head, opening, 1), content, filling);
         if room { Ok(()) } else { Err(DamagedLog("it has more pages than the buffer")) }
     }
 

@@ -40,18 +40,10 @@ fn key(number: u32) -> Key {
 /// As collection moves a value: `key` refers to the copy at `new` if its newest entry is still `old`. `false`
 /// if not.
 fn repoint(index: &Index, key: &Key, old: &Entry, new: Vaddr) -> Result<bool, Status> {
-    let is_newest = loop {
-        let mut pairs = vec![(*key, *old)];
-        let seen = index.retain_newest(&mut pairs)?;
-        match pairs.is_empty() {
-            true => break false,
-            // The tables may change between the two calls, since other tasks work meanwhile.
-            false => match index.is_newest(key, old, &seen) {
-                Some(is_newest) => break is_newest,
-                None => continue,
-            },
-        }
-    };
+    let mut pairs = vec![(*key, *old)];
+    let since = index.retain_newest(&mut pairs, &|| ())?;
+    // Other tasks work meanwhile.
+    let is_newest = !pairs.is_empty() && index.is_newest(key, old, &since);
     if is_newest {
         index.insert(*key, new, old.bytes)?;
     }
@@ -243,13 +235,13 @@ impl Stand {
             return;
         }
         let mut found: Vec<(Key, Entry)> = Vec::new();
-        self.sim.block_on(|| self.index.references(&[Values::addresses(id)], &mut found)).unwrap();
+        self.sim.block_on(|| self.index.references(&[Values::addresses(id)], &mut found, &|| ())).unwrap();
         let live = self.values.segments.borrow()[&id].live.clone();
         for (_, entry) in &found {
             assert_eq!(live.get(&entry.address.0), Some(&entry.bytes), "a stale entry was found");
         }
         let (mut newest, before) = (found.clone(), self.port.reads(Purpose::GcIndex));
-        self.sim.block_on(|| self.index.retain_newest(&mut newest)).unwrap();
+        self.sim.block_on(|| self.index.retain_newest(&mut newest, &|| ())).unwrap();
         let reads = self.port.reads(Purpose::GcIndex) - before;
         assert!(reads <= self.index.pages_in_use().into(), "each page of the index is read once");
         for (key, entry) in found {
@@ -441,7 +433,7 @@ impl Shared {
                 continue;
             }
             let mut found = Vec::new();
-            self.stand.index.references(&[Values::addresses(id)], &mut found).unwrap();
+            self.stand.index.references(&[Values::addresses(id)], &mut found, &|| ()).unwrap();
             for (key, entry) in found {
                 let number = (key.halves().0 >> 32) as u32;
                 let _guard = self.locks.lock(number);

@@ -99,7 +99,8 @@ pub(super) struct Blocks {
 
 /// While no writer waits, a unit collects only victims with at least `pages / GAIN_DIVISOR` pages to gain:
 /// copying nearly full blocks ahead of need costs more than it helps. Where segments are freed as a whole, blocks without
-/// a valid page are likely to come, so it waits for a gain of `pages * clean / low` pages, or these.
+/// a valid page are likely to come, so it waits for nearly empty ones while it has clean blocks to spare, and then for a
+/// gain of `pages / low`.
 const GAIN_DIVISOR: u32 = 8;
 
 /// Clean blocks of a unit that the host never gets.
@@ -317,9 +318,10 @@ impl Blocks {
         let pages = self.geometry.pages_per_block;
         let least = match eager {
             true => 1,
-            false if self.placed[NARROW].is_used() => {
-                (pages * home.clean.len() as u32 / self.low).max(pages / GAIN_DIVISOR).max(1)
-            }
+            false if self.placed[NARROW].is_used() => match home.clean.len() <= RESERVED_FOR_COPIES {
+                true => (pages / self.low).max(pages / GAIN_DIVISOR).max(1),
+                false => pages - pages / GAIN_DIVISOR,
+            },
             false => pages.div_ceil(GAIN_DIVISOR),
         };
         let worth = gain >= least;

@@ -19,6 +19,7 @@ mod read_back;
 mod reopened;
 mod saker_runs;
 mod scans;
+mod steady_state;
 mod trace_files;
 mod traces;
 mod transactions;
