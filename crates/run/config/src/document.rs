@@ -371,7 +371,8 @@ impl Document {
         let mut value = convert(key, current, given).map_err(|problem| ConfigError::new(key, problem))?;
         rules::check(key, &value)?;
         let before = current.clone().decorated("", "").to_string();
-        if value.to_string() != before {
+        let is_same_number = value.as_float().is_some() && value.as_float() == current.as_float();
+        if value.to_string() != before && !is_same_number {
             *value.decor_mut() = current.decor().clone();
             // A key that is set twice keeps the comment with the profile's value: the value of the first
             // setting means nothing to a reader.

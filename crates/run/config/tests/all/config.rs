@@ -385,3 +385,13 @@ fn every_condition_can_hold() {
         }
     }
 }
+
+/// A recording has 0.1 where the profile has 0.10: nobody has set it.
+#[test]
+fn a_number_that_is_written_otherwise_is_no_setting_of_the_user() {
+    let mut document = Document::profile("cosmos-plus").unwrap();
+    document.set("ftl.over_provisioning=0.1").unwrap();
+    assert_eq!(document.user_settings(), []);
+    document.set("ftl.over_provisioning=0.11").unwrap();
+    assert_eq!(document.user_settings(), [("ftl.over_provisioning".to_owned(), "0.11".to_owned())]);
+}
