@@ -54,6 +54,7 @@ mod native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         kvdrive_run::revision::set(kvdrive_revision::REVISION);
+        module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
         module.add("REVISION", kvdrive_revision::REVISION)
     }
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use kvdrive::Error;
 use kvdrive_config::{Naming, RunOptions, option_rows, settings};
+use kvdrive_text::names::meant;
 
 /// A keyword argument: the name, and its value as a text; several if it is a list.
 pub type Argument = (String, Vec<String>);
@@ -86,7 +87,16 @@ pub fn key(argument: &str) -> Result<&'static str, Error> {
         .collect();
     match ends[..] {
         [key] => Ok(key),
-        [] => Err(refused(argument, "no such option and no such key; kvdrive config shows the keys")),
+        [] => {
+            let keys: Vec<&str> = settings().map(|setting| setting.key).collect();
+            let last = |key: &&'static str| key.rsplit('.').next().unwrap_or(key);
+            let options = option_rows().iter().map(|row| row.name.replace('-', "_"));
+            let names: Vec<String> = options.chain(keys.iter().map(last).map(str::to_owned)).collect();
+            let names: Vec<&str> = keys.iter().copied().chain(names.iter().map(String::as_str)).collect();
+            let meant = meant(argument, &names);
+            let problem = format!("no such option and no such key{meant}; kvdrive config shows the keys");
+            Err(refused(argument, &problem))
+        }
         _ => {
             let problem = format!("several keys end in it: {}; write the whole key", ends.join(", "));
             Err(refused(argument, &problem))

@@ -74,6 +74,25 @@ def test_a_key_that_is_not_there_is_a_key_error(drive):
     assert drive.get(b"none") is None and drive.get(b"none", b"else") == b"else"
 
 
+def test_a_drive_has_the_methods_that_a_mapping_has(drive):
+    drive[b"a"] = b"1"
+    assert (drive.pop(b"a"), drive.pop(b"a", None), b"a" in drive) == (b"1", None, False)
+    with pytest.raises(KeyError):
+        drive.pop(b"a")
+    assert (drive.setdefault(b"b", b""), drive.setdefault(b"b", b"2"), drive[b"b"]) == (b"", b"", b"")
+    drive[b"b"] = bytes(500)
+    assert repr(drive).startswith("<Drive with 500 of ") and repr(drive).endswith(" bytes of values>")
+    drive.close()
+    assert repr(drive).startswith("<Drive: ")
+
+
+def test_the_package_says_its_version_and_what_was_meant():
+    assert kv.__version__.count(".") >= 2
+    for name, meant in [("transfr", "transfer"), ("chanels", "channels"), ("flash.chanels", "flash.channels")]:
+        with pytest.raises(kv.ConfigurationError, match=f"did you mean {meant}"):
+            kv.open(**{name: 8})
+
+
 def test_of_a_key_that_is_stored_twice_in_a_list_the_last_value_stays(drive):
     drive.store_many([b"key"] * 50, [b"%d" % number for number in range(50)])
     assert drive[b"key"] == b"49"

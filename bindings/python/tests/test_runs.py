@@ -172,3 +172,11 @@ os._exit(0)
 def test_children_that_are_forked_during_the_first_run_do_not_wait_for_it():
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr) == ("25\n", "")
+
+
+def test_a_report_and_a_comparison_have_a_form_for_notebooks():
+    report = kv.run(workload="fillseq", ops=100)
+    assert report._repr_html_().startswith("<pre ") and "pairs 100, keys 4 B" in report._repr_html_()
+    runs = kv.compare(workload="fillseq", ops=100, packing=["all", "block"])
+    assert "backfill" not in runs._repr_html_() and "bytes &lt;" not in runs._repr_html_()
+    assert runs._repr_html_().count("\n") == str(runs).count("\n")

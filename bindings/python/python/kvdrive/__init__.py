@@ -25,6 +25,7 @@ from ._drives import Drives
 from ._errors import ConfigurationError, DriveError, DriveOff, SizeError
 from ._items import Values
 from ._native import REVISION as revision
+from ._native import VERSION as __version__
 from ._native import Image
 from ._objects import Objects, share
 from ._open import open

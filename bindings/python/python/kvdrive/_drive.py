@@ -25,6 +25,22 @@ class Drive(Updating, _native.Drive):
 
     __slots__ = ()
 
+    def __repr__(self) -> str:
+        """What it is, and how much is stored; of a drive without power that it is off.
+
+        >>> import kvdrive as kv
+        >>> with kv.open() as drive:
+        ...     drive[b"key"] = bytes(500)
+        ...     " with 500 of " in repr(drive)
+        True
+        """
+        try:
+            namespace = self.namespace()
+        except DriveError as error:
+            return f"<{type(self).__name__}: {error}>"
+        used, room = namespace["used_bytes"], namespace["capacity_bytes"]
+        return f"<{type(self).__name__} with {used} of {room} bytes of values>"
+
     def store_many(self, keys: Items, values: Items, *, errors: str = "raise") -> list[DriveError | None] | None:
         """Stores value ``i`` under key ``i``, many commands at once. Keys and values are lists of ``bytes`` or other buffers,
         NumPy arrays (``uint8`` with a row for each, or ``S``), or ``(buffer, offsets)``; none of them may change meanwhile.

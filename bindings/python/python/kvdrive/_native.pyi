@@ -6,6 +6,7 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 REVISION: str
+VERSION: str
 # The calls of a list that have failed, with their places.
 Errors = list[tuple[int, Any]]
 

@@ -9,7 +9,7 @@ from . import _native
 from ._frame import bars, frame, kind
 from ._progress import Telling
 from ._settings import arguments, profiles
-from ._table import Table
+from ._table import Table, preformatted
 
 if TYPE_CHECKING:
     import pandas
@@ -94,6 +94,10 @@ class Report(Part):
     def __repr__(self) -> str:
         workload = self._values["config"]["workload"]["name"]
         return f"<Report of {workload} on {self._values['profile']}, seed {self._values['seed']}>"
+
+    def _repr_html_(self) -> str:
+        """The tables in a notebook."""
+        return preformatted(self._text)
 
     def __getstate__(self) -> Any:
         return (self._values, self._record, self._text)
