@@ -14,12 +14,15 @@ use kvdrive_host::spread::Share;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_run::declared::{self, Declared};
 use kvdrive_run::memory::ProcessMemory;
+use kvdrive_run::report::fields;
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_store::STORES;
 use kvdrive_subsystem::subsystem::Served;
+use kvdrive_text::names::no_such;
 use kvdrive_text::scaled::time;
 use kvdrive_workload::{FORMATS, FROM_FILES, WORKLOADS, kvcache};
 
+use crate::documents;
 use crate::output;
 use crate::serve::seen::{HostsNow, ServerCounters};
 
@@ -31,6 +34,12 @@ pub struct List {
     /// Prints the reference of all counters as Markdown instead: unit, kind, description
     #[arg(long, conflicts_with = "kind")]
     counters: bool,
+    /// Prints the reference of all fields of JSON documents as Markdown instead: unit, kind, description
+    #[arg(long, conflicts_with_all = ["kind", "counters"])]
+    fields: bool,
+    /// Prints the JSON Schema of a document instead: report, connected, interval, status or explain
+    #[arg(long, value_name = "DOCUMENT", conflicts_with_all = ["kind", "counters", "fields"])]
+    schema: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -79,9 +88,19 @@ const KINDS: [(Kind, &str); 18] = [
 impl List {
     /// Prints it.
     pub fn run(&self) -> anyhow::Result<()> {
-        match self.counters {
-            true => output::print(&reference()?),
-            false => output::print(&self.text(output::terminal_columns())),
+        if let Some(name) = &self.schema {
+            let documents = documents::all();
+            let names: Vec<_> = documents.iter().map(|document| document.name).collect();
+            let document = documents.iter().find(|document| document.name == name);
+            let document =
+                document.ok_or_else(|| anyhow::anyhow!(no_such("--schema", "document", name, &names)))?;
+            output::print(&serde_json::to_string_pretty(&fields::schema(document)?)?);
+            return Ok(());
+        }
+        match (self.counters, self.fields) {
+            (true, _) => output::print(&reference()?),
+            (_, true) => output::print(&fields::page(&documents::all())),
+            _ => output::print(&self.text(output::terminal_columns())),
         }
         Ok(())
     }
@@ -185,7 +204,7 @@ mod tests {
 
     #[test]
     fn rows_fit_the_terminal_and_are_a_line_each_elsewhere() {
-        let list = List { kind: None, counters: false };
+        let list = List { kind: None, counters: false, fields: false, schema: None };
         let whole = list.text(None);
         for columns in [60, 80, 140] {
             let folded = list.text(Some(columns));
@@ -195,6 +214,16 @@ mod tests {
         }
         assert!(whole.lines().any(|line| line.starts_with("  w-m ") && line.len() > 60), "{whole}");
         assert_eq!(row("  a ", "one two three", 10), "  a  one\n     two\n     three\n");
+    }
+
+    /// `kvdrive list --fields > docs/json.md` generates it.
+    #[test]
+    fn the_page_of_fields_is_what_is_declared() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/json.md")).unwrap();
+        let declared = fields::page(&documents::all());
+        let differs = declared.lines().zip(page.lines()).find(|(declared, page)| declared != page);
+        assert_eq!((differs, page.len()), (None, declared.trim_end().len() + 1));
     }
 
     /// `kvdrive list --counters > docs/counters.md` generates it.

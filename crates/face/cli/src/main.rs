@@ -14,6 +14,7 @@ mod conform;
 mod connect;
 mod crash;
 mod ctl;
+mod documents;
 mod explain;
 mod figure;
 mod list;

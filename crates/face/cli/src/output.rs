@@ -4,9 +4,11 @@ use std::io::Write;
 use std::path::Path;
 
 use kvdrive_run::report::Fault;
+use kvdrive_run::report::fields::FORMAT;
 use kvdrive_text::WIDTH;
 pub use kvdrive_text::output::tell;
 use kvdrive_text::output::{check_writable, shown};
+use serde_json::Value;
 use signal_hook::consts::SIGPIPE;
 
 /// Exit status of a program whose output has lost its reader (`| head`), as shells report it: not 0, since the program
@@ -45,14 +47,31 @@ pub fn check_json(path: Option<&String>) -> anyhow::Result<()> {
     json_file(path).map_or(Ok(()), check_writable)
 }
 
-/// Writes `value` as JSON to `path`, `-` being standard output.
+/// Writes `value` as JSON to `path`, `-` being standard output. An object, and each of a list, has the number of the form.
 pub fn write_json(path: &str, value: &impl serde::Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(value)?;
+    let mut value = serde_json::to_value(value)?;
+    match &mut value {
+        Value::Array(documents) => documents.iter_mut().for_each(with_format),
+        document => with_format(document),
+    }
+    let text = serde_json::to_string_pretty(&value)?;
     if path == "-" {
         print(&text);
         return Ok(());
     }
     write(Path::new(path), &(text + "\n"))
+}
+
+/// Puts the number of the form before the fields of a document that has none yet.
+pub fn with_format(document: &mut Value) {
+    const FIELD: &str = "format";
+    if let Value::Object(fields) = document
+        && !fields.contains_key(FIELD)
+    {
+        let others = std::mem::take(fields);
+        fields.insert(FIELD.to_owned(), FORMAT.into());
+        fields.extend(others);
+    }
 }
 
 /// Writes a text file; the error names it.

@@ -310,7 +310,9 @@ pub fn schema(document: &Document) -> anyhow::Result<Value> {
         if field.unit == "counters" {
             match name {
                 // The sections of counters stand beside the other fields.
-                "*" => at["properties"].as_object_mut().expect("an object").extend(sections.clone()),
+                "*" => {
+                    of_object(at)["properties"].as_object_mut().expect("an object").extend(sections.clone())
+                }
                 name => *place(at, name) = json!({"type": "object"}),
             }
             continue;
@@ -341,17 +343,23 @@ fn object() -> Value {
     json!({"type": "object", "properties": {}, "required": [], "additionalProperties": false})
 }
 
-/// The schema of a part of a path, below that of the part before it.
-fn place<'a>(at: &'a mut Value, part: &str) -> &'a mut Value {
-    let is_list = part.ends_with("[]");
-    let part = part.trim_end_matches("[]");
-    let name = part.trim_end_matches('?');
+/// Makes a schema one of an object, if it is not yet; what it says besides stays.
+fn of_object(at: &mut Value) -> &mut Value {
     if at.get("properties").is_none() {
         let before = std::mem::replace(at, object());
         for (name, value) in before.as_object().into_iter().flatten() {
             at[name] = value.clone();
         }
     }
+    at
+}
+
+/// The schema of a part of a path, below that of the part before it.
+fn place<'a>(at: &'a mut Value, part: &str) -> &'a mut Value {
+    let is_list = part.ends_with("[]");
+    let part = part.trim_end_matches("[]");
+    let name = part.trim_end_matches('?');
+    let at = of_object(at);
     let at = if name == "*" {
         let others = &mut at["additionalProperties"];
         if !others.is_object() {

@@ -3,6 +3,7 @@
 mod blend;
 mod cache_traces;
 mod compared;
+mod contract;
 mod counted;
 mod counters;
 mod extremes;

@@ -1,0 +1,100 @@
+//! The tables of fields of the JSON documents that only the command writes; those of runs are in crate `run`.
+
+use kvdrive_run::report::fields::{Document, Field, documents, field};
+
+/// Fields of `ctl status --json`.
+const STATUS: &[Field] = &[
+    field("format", "count", "number of this form, 1"),
+    field("nqn", "text", "name of the subsystem"),
+    field("nsid", "count", "namespace that this is of"),
+    field("pid", "count", "process of the server"),
+    field("listening[]", "text", "where it listens"),
+    field("ctl", "text", "the command that reaches this drive"),
+    field(
+        "counts.*",
+        "any",
+        "sections `server`, `process` and `hosts` since the server began (`docs/counters.md`)",
+    ),
+    field("latencies.*.count", "commands", "by opcode as hosts sent them: counted"),
+    field(
+        "latencies.*.sum_ns",
+        "ns",
+        "from the last byte of a command to its answer in the server: measured",
+    ),
+    field("latencies.*.p50_ns", "ns", "median, at most an eighth too large: measured"),
+    field("latencies.*.p99_ns", "ns", "99th percentile: measured"),
+    field("latencies.*.p999_ns", "ns", "99.9th percentile: measured"),
+    field("latencies.*.by_power_of_two[]", "commands", "place n counts times from 2^n ns up to 2^(n + 1)"),
+    field("drive", "object?", "the drive since it was powered on; `null` without power"),
+    field("drive.counts.*", "counters", "counters of the drive by section (`docs/counters.md`)"),
+    field("drive.read_only", "text?", "why it is read-only, if it is"),
+    field("drive.latencies.*.count", "commands", "by opcode, carried out by the drive: counted"),
+    field("drive.latencies.*.sum_ns", "ns", "their model time: modelled"),
+    field("drive.latencies.*.p50_ns", "ns", "median, at most an eighth too large: modelled"),
+    field("drive.latencies.*.p99_ns", "ns", "99th percentile: modelled"),
+    field("drive.latencies.*.p999_ns", "ns", "99.9th percentile: modelled"),
+    field(
+        "drive.latencies.*.by_power_of_two[]",
+        "commands",
+        "place n counts times from 2^n ns up to 2^(n + 1)",
+    ),
+    field(
+        "drive.lateness",
+        "any",
+        "how late events were carried out, with the same names: measured; `null` where the drive is not paced",
+    ),
+    field("drive.resources[].name", "text", "firmware cores, link, channels, dies"),
+    field("drive.resources[].busy_ns", "ns", "time its servers were held: modelled"),
+    field("drive.resources[].queue_ns", "ns", "time its users waited: modelled"),
+    field("drive.resources[].uses", "count", "how often it was used"),
+    field("drive.resources[].servers", "count", "users that it serves at once"),
+    field("drive.faults[].name", "text", "a fault rule"),
+    field("drive.faults[].kind", "text", "its kind"),
+    field(
+        "drive.faults[].matched",
+        "count",
+        "commands or operations that it matched while it was not used up",
+    ),
+    field("drive.faults[].struck", "count", "how often it struck"),
+];
+
+/// Fields of `explain --json`.
+const EXPLAIN: &[Field] = &[
+    field("format", "count", "number of this form, 1"),
+    field("command", "text", "the command that is explained"),
+    field("values", "count", "values that it carries"),
+    field("value_bytes", "B?", "length of each; `null`: it has none"),
+    field("status", "text", "its answer"),
+    field("latency_ns", "ns", "from the call of the application to its answer: modelled"),
+    field("payload_bytes", "B", "over the link, as papers count them: counted"),
+    field("steps[].part", "text", "`request for a window`, `command`, `after the answer`"),
+    field("steps[].at_ns", "ns", "its beginning: modelled"),
+    field("steps[].takes_ns", "ns", "its duration: modelled"),
+    field("steps[].room", "text", "where it happens"),
+    field("steps[].step", "text", "what happens"),
+    field("steps[].bytes", "B", "that it moves: counted"),
+    field("steps[].purpose", "text?", "purpose of a flash operation"),
+    field("occupied[].name", "text", "contexts or threads of the controller"),
+    field("occupied[].tasks", "count", "their number"),
+    field("occupied[].occupied_ns", "ns", "time with a command: modelled"),
+    field("occupied[].spent_ns.*", "ns", "the same by cause: modelled"),
+    field("kinds.*", "any", "which of these are counted and which modelled"),
+    field("time_sources", "text", "sources of the modelled times"),
+    field("profile", "text", "profile of the drive"),
+    field("revision", "text", "revision of the program"),
+    field("config", "any", "the whole configuration by section and key (`docs/settings.md`)"),
+];
+
+/// Every document.
+pub fn all() -> Vec<Document> {
+    let own = |name, written_by, fields: &[Field]| Document {
+        name,
+        written_by,
+        fields: fields.to_vec(),
+        has_kinds: false,
+    };
+    let mut all = documents();
+    all.push(own("status", "`ctl status --json`", STATUS));
+    all.push(own("explain", "`explain --json`", EXPLAIN));
+    all
+}
