@@ -62,9 +62,8 @@ impl Cache {
     pub fn run(&self) -> anyhow::Result<()> {
         let cache = of_user()?;
         if let Some(limit) = &self.limit {
-            let bytes = quantity::parse(Unit::Bytes, limit)
-                .map_err(|problem| anyhow::anyhow!("--limit: {problem}"))?;
-            let bytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0);
+            let bytes = quantity::parse(Unit::Bytes, limit).ok();
+            let bytes = bytes.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
             cache.set_limit(bytes.ok_or_else(|| {
                 anyhow::anyhow!(
                     "--limit: {limit}; allowed: a size above 0, as 64MiB; --clear removes all results, and with \

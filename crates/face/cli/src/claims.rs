@@ -1,5 +1,7 @@
 //! `kvdrive claims`: every published claim, its value, ours, and the verdict.
 
+use std::sync::LazyLock;
+
 use clap::Args;
 use kvdrive_claims::{self as claims, Outcome, Planned, Suite, mutants};
 use kvdrive_config::Scale;
@@ -8,13 +10,17 @@ use kvdrive_experiments::runs::Plan;
 
 use crate::batch::Batch;
 use crate::output;
+use crate::settings::Known;
 use crate::verdict::judge;
+use kvdrive_text::number_of;
 
 /// Options of `claims`.
 #[derive(Args)]
 pub struct Claims {
-    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), saker, kvcache or pm983
-    suite: String,
+    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), saker, kvcache or pm983; without it, all suites are
+    /// listed
+    #[arg(value_parser = Known(suites), hide_possible_values = true)]
+    suite: Option<String>,
     /// Only claims whose id (in the table) begins with this; may be repeated
     #[arg(long, value_name = "ID")]
     only: Vec<String>,
@@ -29,10 +35,30 @@ pub struct Claims {
     json: Option<String>,
 }
 
+/// Names of all suites.
+fn suites() -> Vec<&'static str> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| claims::suite_names().unwrap_or_default());
+    NAMES.iter().map(String::as_str).collect()
+}
+
+/// Prints every suite with the number of its claims and what they are of.
+fn list() -> anyhow::Result<()> {
+    let names = suites();
+    let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
+    for name in names {
+        let suite = claims::suite(name)?;
+        let titles = suite.titles.join("; ");
+        let claims = number_of(suite.claims.len() as u64, "claim");
+        output::print(&format!("{name:width$}  {claims}: {titles}\n"));
+    }
+    Ok(())
+}
+
 impl Claims {
     /// Runs and prints; an error when a claim regressed.
     pub fn run(&self) -> anyhow::Result<()> {
-        let mut suite = claims::suite(&self.suite)?;
+        let Some(name) = &self.suite else { return list() };
+        let mut suite = claims::suite(name)?;
         if !self.only.is_empty() {
             for name in &self.only {
                 let ids: Vec<&str> = suite.claims.iter().map(|claim| claim.id.as_str()).collect();

@@ -31,6 +31,7 @@ const OF_DRIVE: &[&str] = &[
 
 /// Options of drives on a network.
 #[derive(Args)]
+#[command(next_help_heading = "Network")]
 pub struct Connection {
     /// Runs against a drive that has a namespace of pairs: on a network, as tcp://127.0.0.1:4420 (`kvdrive serve` serves
     /// one), or behind a device of Linux, as /dev/ng0n1. Several drives, with commas, are used as one: each pair is on
@@ -38,32 +39,33 @@ pub struct Connection {
     #[arg(long, value_name = "tcp://HOST:PORT|/dev/ngXnY,...", value_parser = address, value_delimiter = ',')]
     connect: Vec<String>,
     /// Name of the subsystem of the drive [default: the only one that discovery reports]
-    #[arg(long, value_parser = name, requires = "connect")]
+    #[arg(long, hide_short_help = true, value_parser = name, requires = "connect")]
     nqn: Option<String>,
     /// Namespace of the drive [default: the first one that has pairs]
-    #[arg(long, value_name = "N", requires = "connect")]
+    #[arg(long, hide_short_help = true, value_name = "N", requires = "connect")]
     nsid: Option<u32>,
     /// Digests of NVMe/TCP: of headers, of data, or of both
-    #[arg(long, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
+    #[arg(long, hide_short_help = true, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
     digests: Option<String>,
     /// Name of this host [default: one that kvdrive makes]
-    #[arg(long, value_name = "NQN", value_parser = name, requires = "connect")]
+    #[arg(long, hide_short_help = true, value_name = "NQN", value_parser = name, requires = "connect")]
     host_nqn: Option<String>,
     /// Secret with which this host authenticates (DH-HMAC-CHAP), or a file that contains it
-    #[arg(long, value_name = "SECRET|@FILE", requires = "connect")]
+    #[arg(long, hide_short_help = true, value_name = "SECRET|@FILE", requires = "connect")]
     dhchap_secret: Option<String>,
     /// Secret with which the subsystem has to authenticate to this host
-    #[arg(long, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
+    #[arg(long, hide_short_help = true, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
     dhchap_ctrl_secret: Option<String>,
     /// Connects by TLS 1.3 with this PSK, or a file that contains it
-    #[arg(long, value_name = "PSK|@FILE", requires = "connect")]
+    #[arg(long, hide_short_help = true, value_name = "PSK|@FILE", requires = "connect")]
     tls_psk: Option<String>,
     /// Version of the PSK's identity
-    #[arg(long, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
+    #[arg(long, hide_short_help = true, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
     psk_version: Version,
     /// How TLS keys are derived from the PSK: as specified, or as by older versions of libnvme
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "rfc8446|libnvme",
         default_value = "rfc8446",
         hide_possible_values = true,

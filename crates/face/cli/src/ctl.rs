@@ -14,6 +14,7 @@ use crate::output;
 use crate::serve::FIRST;
 use crate::serve::control::{self, Request};
 use crate::serve::seen::{Seen, SeenDrive, SeenFault, SeenHost};
+use crate::settings::{Known, count};
 
 /// Options of `ctl`.
 #[derive(Args)]
@@ -61,6 +62,7 @@ enum Verb {
 #[derive(Args)]
 struct Inject {
     /// Kind of the fault
+    #[arg(value_parser = Known(|| FAULTS.iter().map(|row| row.name).collect()), hide_possible_values = true)]
     kind: String,
     /// Keys of the rule
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "--KEY VALUE")]
@@ -90,7 +92,7 @@ enum Power {
         #[arg(long)]
         torn: bool,
         /// After this many more commands, at the one that follows them; with 0, at the next command
-        #[arg(long, value_name = "COMMANDS")]
+        #[arg(long, value_name = "COMMANDS", value_parser = count)]
         after: Option<u64>,
     },
     /// The drive recovers, and hosts can connect again

@@ -1,6 +1,7 @@
 //! `kvdrive figure`: the experiment of one figure, every panel as a plot and as numbers.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use clap::Args;
 use kvdrive_experiments as experiments;
@@ -12,11 +13,13 @@ use kvdrive_text::{WIDTH, wrap};
 
 use crate::batch::Batch;
 use crate::output;
+use crate::settings::Known;
 
 /// Options of `figure`.
 #[derive(Args)]
 pub struct Figure {
     /// Name of a figure, or a TOML file that describes one; without it, all figures are listed
+    #[arg(value_parser = Known(names), hide_possible_values = true)]
     figure: Option<String>,
     /// Draws the panels into an SVG file as well
     #[arg(long, value_name = "FILE")]
@@ -26,6 +29,15 @@ pub struct Figure {
     /// Writes the numbers of the panels as JSON to a file, or to standard output (-) instead of the plots
     #[arg(long, value_name = "FILE|-")]
     json: Option<String>,
+}
+
+/// Names of all figures.
+fn names() -> Vec<&'static str> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let figures = experiments::figures().unwrap_or_default();
+        figures.into_iter().map(|figure| figure.id).collect()
+    });
+    NAMES.iter().map(String::as_str).collect()
 }
 
 impl Figure {

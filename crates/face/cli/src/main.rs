@@ -74,6 +74,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Runs one workload on one drive and prints the report.
+    #[command(after_help = run::MORE, after_long_help = run::EXAMPLES, disable_help_flag = true)]
     Run(run::Run),
     /// Runs every combination of the given methods, policies and workloads and prints them side by side.
     #[command(after_help = compare::HELP_OF_LISTS)]
@@ -308,6 +309,39 @@ mod tests {
         }
         assert!(!hidden("run", "clock"));
         assert!(!hidden("tune", "profile") && !hidden("check", "profile") && !hidden("run", "nand"));
+    }
+
+    /// The workload comes first; every option of `run` is in a group, and short help is short.
+    #[test]
+    fn help_of_run_has_groups_with_the_workload_first_and_examples() {
+        let mut command = command();
+        let run = command.find_subcommand_mut("run").unwrap();
+        let (short, long) = (run.render_help().to_string(), run.render_long_help().to_string());
+        let headings: Vec<&str> =
+            long.lines().filter(|line| line.ends_with(':') && !line.starts_with(' ')).collect();
+        assert_eq!(
+            headings,
+            ["Workload:", "Drive:", "Host:", "Run:", "Network:", "Output:", "Examples:"],
+            "{long}"
+        );
+        let at = |text: &str, what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+        assert!(
+            at(&long, "--key-size") < at(&long, "--value-size")
+                && at(&long, "--workload") < at(&long, "--ops")
+        );
+        let options = |text: &str| text.lines().filter(|line| line.trim_start().starts_with("--")).count();
+        assert!(options(&short) * 2 < options(&long), "{short}");
+        assert!(
+            short.contains("--connect")
+                && !short.contains("--dhchap-secret")
+                && long.contains("--dhchap-secret")
+        );
+        for line in run::EXAMPLES.lines().filter(|line| line.starts_with("  kvdrive ")) {
+            super::command()
+                .try_get_matches_from(line.split_whitespace())
+                .map(drop)
+                .unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
     }
 
     #[test]

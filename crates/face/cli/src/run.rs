@@ -29,6 +29,19 @@ enum PaceName {
     Off,
 }
 
+/// What short help has at its end.
+pub const MORE: &str = "kvdrive run --help has all options and examples; kvdrive list has the names.";
+/// What long help has at its end.
+pub const EXAMPLES: &str = "\
+Examples:
+  kvdrive run --workload ycsb-b --num 100k --key-size 23 --value-size 1000 --profile nvmevirt-970pro
+  kvdrive run --workload fillrandom --num 10k --value-size 64KiB --profile nvmevirt-970pro --depth 8
+  kvdrive run --workload w-m --transfer adaptive --packing backfill --interval 1s --json report.json
+  kvdrive run --workload trace:ops.csv --arrivals trace --verify
+  kvdrive run --connect tcp://127.0.0.1:4420 --workload ycsb-c --num 100k --duration 10s
+
+Names of workloads, profiles, methods and engines: kvdrive list. Keys of --set: kvdrive config.";
+
 /// Options of `run`.
 #[derive(Args)]
 pub struct Run {
@@ -41,21 +54,26 @@ pub struct Run {
     /// Wall clock: `model` paces the drive by its model times; with `jump` it runs as fast as the machine can, and
     /// model time passes from event to event; with `off` it is faster still, and model time stands still [default:
     /// model]
-    #[arg(long, value_name = "model|jump|off")]
+    #[arg(long, hide_short_help = true, help_heading = "Run", value_name = "model|jump|off")]
     pace: Option<PaceName>,
     /// Wall clock, unpaced, one application thread: gives the drive a thread of its own; otherwise it runs on that of
     /// the application
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = "Run")]
     own_thread: bool,
     /// Wall clock: records the run for `kvdrive replay`
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, help_heading = "Run", value_name = "FILE")]
     record: Option<PathBuf>,
     /// TOML file of rules by which the drive fails (`kvdrive list faults`); in model time
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, help_heading = "Run", value_name = "FILE")]
     faults: Option<PathBuf>,
     /// Writes the report as JSON to a file, or to standard output (-) instead of the tables
-    #[arg(long, value_name = "FILE|-")]
+    #[arg(long, help_heading = "Output", value_name = "FILE|-")]
     json: Option<String>,
+    /// Prints help (-h: the common options)
+    // It is of a group, so that no group of its own stands before that of the workload.
+    #[arg(short, long, action = clap::ArgAction::Help, help_heading = "Output")]
+    #[allow(dead_code, reason = "clap acts on it")]
+    help: Option<bool>,
 }
 
 impl Run {

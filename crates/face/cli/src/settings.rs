@@ -1,9 +1,10 @@
 //! The options of every command that runs a drive, as the command line has them: rows of `kvdrive_config`, which say what
 //! each is and what document they make.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::builder::StyledStr;
+use clap::builder::{PossibleValue, StringValueParser, StyledStr, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use kvdrive_config::{Document, OptionRow, RunOptions, faults, option_rows};
 use kvdrive_flash::faults::{Effect, Rule};
@@ -147,12 +148,39 @@ impl Args for Settings {
 
 fn argument(row: &'static OptionRow) -> Arg {
     let argument = Arg::new(row.name).long(row.name).help(StyledStr::from(row.help.as_str()));
+    let argument = argument.help_heading(row.group.heading()).hide_short_help(!row.is_common);
     let argument = match row.value.as_str() {
         "" => return argument.action(ArgAction::SetTrue),
         value => argument.value_name(value).allow_negative_numbers(true),
     };
     let argument = if row.repeats { argument.action(ArgAction::Append) } else { argument };
-    if row.name == CONFIG { argument.value_parser(clap::value_parser!(PathBuf)) } else { argument }
+    match row.name {
+        CONFIG => argument.value_parser(clap::value_parser!(PathBuf)),
+        _ => argument.value_parser(Known(|| row.known_values())).hide_possible_values(true),
+    }
+}
+
+/// Takes any text, and tells shells which values are known. A value may be a list; one that does not exist is refused
+/// with the others of the configuration, by a message that says what may have been meant.
+#[derive(Clone)]
+pub struct Known<F>(pub F);
+
+impl<F: Fn() -> Vec<&'static str> + Clone + Send + Sync + 'static> TypedValueParser for Known<F> {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<String, clap::Error> {
+        StringValueParser::new().parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let known = (self.0)();
+        (!known.is_empty()).then(|| Box::new(known.into_iter().map(PossibleValue::new)) as Box<_>)
+    }
 }
 
 #[cfg(test)]

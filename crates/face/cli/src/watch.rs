@@ -32,19 +32,20 @@ pub fn stop_on_interrupt() -> anyhow::Result<Arc<AtomicBool>> {
 
 /// Options for the output during a run.
 #[derive(Args)]
+#[command(next_help_heading = "Output")]
 pub struct WatchOptions {
     /// Writes a line of JSON for each interval of the run's clock, as 100ms: throughput, latency, traffic, flash
-    #[arg(long, value_name = "TIME", value_parser = interval)]
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = interval)]
     interval: Option<u64>,
     /// File to which these lines are written [default: standard output, before the report]
-    #[arg(long, value_name = "FILE|-", requires = "interval")]
+    #[arg(long, hide_short_help = true, value_name = "FILE|-", requires = "interval")]
     interval_file: Option<String>,
     /// Writes all latencies as a log in the format of HdrHistogram, a line for each interval and kind of
     /// operation
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     histogram: Option<PathBuf>,
     /// Writes the cumulative distribution of latencies as CSV, a line for each latency that occurred
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, hide_short_help = true, value_name = "FILE")]
     cdf: Option<PathBuf>,
 }
 

@@ -25,7 +25,7 @@ pub use assigned::Assigned;
 pub use document::{Document, Origin, WHOLE_TRACE, binary};
 pub use dram::{DRAM_KEYS, DRAM_POINTS, DramPoint};
 pub use kvdrive_declare::Problem as ConfigError;
-pub use options::{COUNTS_LIVE_BYTES, Naming, OptionRow, RunOptions, describes_work, option_rows};
+pub use options::{COUNTS_LIVE_BYTES, Group, Naming, OptionRow, RunOptions, describes_work, option_rows};
 pub use profiles::{DEFAULT_PROFILE, PROFILES, Profile, default_profile};
 pub use reference::reference;
 pub use rules::{all as settings, check_load_of, conditions, rules, setting};

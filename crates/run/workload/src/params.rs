@@ -24,7 +24,7 @@ pub struct WorkloadParams {
     #[setting(is = Integer(1, 1 << 32), option = "num", shrinks)]
     pub num: u64,
     /// Key length in bytes; after the first 16 bytes a key has zeros. `w-a` to `w-m` always use 4.
-    #[setting(is = Integer(1, 255))]
+    #[setting(is = Integer(1, 255), option = "key-size")]
     pub key_size: u32,
     /// Value length in bytes, for the workloads of one size.
     #[setting(is = Integer(0, VALUE_MAX_BYTES), option = "value-size")]

@@ -71,6 +71,13 @@ enum PaceName {
 /// Between two looks whether the files of drives take writes.
 const FILES_LOOK: Duration = Duration::from_secs(1);
 
+/// Reads the address of the page.
+#[cfg(feature = "page")]
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| "allowed: an address and a port, as 127.0.0.1:8080, or port 0 for a free one".to_owned())
+}
+
 /// Options of `serve`.
 #[derive(Args)]
 pub struct Serve {
@@ -156,7 +163,7 @@ pub struct Serve {
     control: Option<PathBuf>,
     /// Address of the web page and the metrics; port 0: a free port
     #[cfg(feature = "page")]
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0", value_parser = socket_address)]
     http: SocketAddr,
     /// A name of this machine or of a proxy, by which browsers may ask for the page, besides addresses and localhost;
     /// may be repeated

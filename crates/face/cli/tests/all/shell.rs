@@ -38,6 +38,95 @@ fn shells_and_man_are_told_of_every_subcommand() {
     assert!(refused(&["man", "runs"]).contains("no subcommand \"runs\"; there are run, "));
 }
 
+/// Every name that the program knows and prints in errors is completed.
+#[test]
+fn completions_complete_values() {
+    let bash = said(&["completions", "bash"]);
+    let of = |command: &str, option: &str| -> String {
+        let section = bash.split(&format!("        kvdrive__{command})\n")).nth(1);
+        let section =
+            section.or_else(|| bash.split(&format!("        kvdrive__subcmd__{command})\n")).nth(1)).unwrap();
+        let after = section.split(&format!("                {option})\n")).nth(1).unwrap();
+        after.lines().next().unwrap().to_owned()
+    };
+    for (option, value) in [
+        ("--transfer", "piggyback"),
+        ("--workload", "ycsb-a"),
+        ("--profile", "pm983"),
+        ("--packing", "backfill"),
+        ("--engine", "plus2"),
+        ("--store", "lsmtree"),
+        ("--nand", "off"),
+        ("--set", "flash.channels="),
+    ] {
+        let line = of("run", option);
+        assert!(line.contains("compgen -W") && line.contains(value), "{option}: {line}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = said(&["completions", shell]);
+        // Scripts for fish have values of options alone.
+        let positional = if shell == "fish" { &[][..] } else { &["bandslim-8", "drop-connection"] };
+        for value in ["pm983", "piggyback-pipelined"].iter().chain(positional) {
+            assert!(script.contains(value), "{shell}: {value}");
+        }
+    }
+    // A list and a trace are taken as before, and a page for man has the groups.
+    said(&["run", "--workload", "w-m", "--ops", "100", "--seed", "1,2"]);
+    let page = said(&["man", "run"]);
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("{what}: {page}"));
+    assert!(at(".SH WORKLOAD") < at(".SH DRIVE") && at(".SH NETWORK") < at("Examples:"));
+}
+
+#[test]
+fn claims_and_figures_list_themselves() {
+    let suites = said(&["claims"]);
+    for suite in ["bandslim ", "plus ", "plus2 ", "saker ", "kvcache ", "pm983 "] {
+        assert!(suites.lines().any(|line| line.starts_with(suite) && line.contains(" claims: ")), "{suites}");
+    }
+    assert!(said(&["figure"]).contains("bandslim-8  "));
+}
+
+/// What a parser says of a text is in words of the option.
+#[test]
+fn values_that_cannot_be_are_refused_in_plain_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("requests.jsonl");
+    std::fs::write(&path, "0,store,a,100\n").unwrap();
+    let trace = format!("workload.trace={}", path.display());
+    for (arguments, words) in [
+        (&["cache", "--limit", "foo"][..], "--limit: foo; allowed: a size above 0, as 64MiB"),
+        (&["serve", "--http", "off"], "allowed: an address and a port, as 127.0.0.1:8080"),
+        (&["ctl", "power", "cut", "--after", "x"], "allowed: a whole number from 0 on"),
+        (&["run", "--workload", "kvcache", "--set", &trace], "line 1: expected {\"timestamp\": "),
+    ] {
+        let error = refused(arguments);
+        assert!(error.contains(words) && error.lines().count() == 1, "{arguments:?}: {error}");
+    }
+}
+
+/// Without a terminal, the variable COLUMNS says how wide text is.
+#[test]
+fn columns_are_read_where_there_is_no_terminal() {
+    let widest = |columns: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kvdrive"));
+        let output = command.args(["run", "--ops", "100"]).env("COLUMNS", columns).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    assert_eq!((widest("70"), widest("100"), widest("many")), (70, 100, 100));
+}
+
+/// Interface, times and year of a drive are what one chooses by.
+#[test]
+fn profiles_are_listed_with_what_they_are() {
+    let profiles = said(&["list", "profiles"]);
+    let line =
+        |name: &str| profiles.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
+    let end = "FPGA board of 2014; PCIe Gen2 x8; a page is read in 60.00 us, programmed in 509.8 us";
+    assert!(line("cosmos-plus ").ends_with(end), "{profiles}");
+    assert!(line("saker-low ").contains("PCIe Gen5 x16; a page is read in "), "{profiles}");
+}
+
 #[test]
 fn a_trace_is_a_workload() {
     let folder = tempfile::tempdir().unwrap();
@@ -61,6 +150,10 @@ fn a_trace_is_a_workload() {
         said(&["crash", "--workload", &workload, "--cuts", "all", "--set", "flash.blocks_per_die=64"]);
     assert!(crashed.contains("2 operations, ") && crashed.contains("nothing is lost"), "{crashed}");
     std::fs::write(&path, "0,store,a,100\n1ms,got,a,\n").unwrap();
+    let output = kvdrive(&["run", "--workload", &workload]);
+    assert_eq!(output.status.code(), Some(1));
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(report.contains("store                  1"), "what ran is reported: {report}");
     let error = refused(&["run", "--workload", &workload]);
     assert!(error.contains("trace, line 2: no operation \"got\""), "{error}");
     assert!(refused(&["crash", "--workload", &workload]).contains("trace, line 2: no operation \"got\""));

@@ -21,11 +21,9 @@ use crate::assigned::key_of;
 use crate::document::{CAPACITY, key_set_by};
 
 pub use refused::describes_work;
-pub use rows::{OptionRow, option_rows};
+use rows::{DISK, HOST};
+pub use rows::{Group, OptionRow, option_rows};
 
-/// Sides of the wire that a store may run on.
-const HOST: &str = "host";
-const DISK: &str = "disk";
 /// Keys that select the store of a run, and whether it has SAKER.
 const OF_STORES: &[&str] = &["engine.name", "host.store", "saker.enabled"];
 /// Options with words for numbers of the configuration: option, word, number.

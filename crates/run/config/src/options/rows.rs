@@ -1,12 +1,18 @@
-//! The table of options. An option that sets one key is declared at the field of that key; its help and the
-//! name of its value follow from the declaration. Options that set several keys are listed here.
+//! The table of options, in the order of help. An option that sets one key is declared at the field of that key; its
+//! help, the name of its value, its group and its known values follow from the declaration. Options that set several keys
+//! are listed here.
 
 use kvdrive_declare::{Rule, Setting};
+use kvdrive_store::STORES;
 use kvdrive_text::Unit;
 use once_cell::race::OnceBox;
 
 use super::{WORDS, is_above_zero};
-use crate::rules;
+use crate::{DRAM_POINTS, PROFILES, rules};
+
+/// Sides of the wire that a store may run on.
+pub(super) const HOST: &str = "host";
+pub(super) const DISK: &str = "disk";
 
 /// One option.
 pub struct OptionRow {
@@ -22,7 +28,66 @@ pub struct OptionRow {
     pub key: &'static str,
     /// The value that a switch sets.
     pub(super) means: &'static str,
+    /// What it is about.
+    pub group: Group,
+    /// Whether short help has it.
+    pub is_common: bool,
 }
+
+/// What an option is about; help has a heading for each, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// The operations.
+    Workload,
+    /// The device: profile, engine, flash.
+    Drive,
+    /// The application's side: queues, transfer methods, SAKER, stores.
+    Host,
+    /// Clock, seed, checks.
+    Run,
+}
+
+impl Group {
+    /// Its heading in help.
+    pub fn heading(self) -> &'static str {
+        match self {
+            Group::Workload => "Workload",
+            Group::Drive => "Drive",
+            Group::Host => "Host",
+            Group::Run => "Run",
+        }
+    }
+
+    fn of(name: &str, key: &str) -> Group {
+        match (name, key.split_once('.').map_or("", |(section, _)| section)) {
+            ("side" | "store", _) | (_, "host" | "saker" | "transfer") => Group::Host,
+            ("verify" | "verify-only", _) | (_, "run") => Group::Run,
+            (_, "workload") => Group::Workload,
+            _ => Group::Drive,
+        }
+    }
+}
+
+/// The options of short help; the first of them are the first of their groups.
+const COMMON: &[&str] = &[
+    "workload",
+    "ops",
+    "num",
+    "key-size",
+    "value-size",
+    "distribution",
+    "duration",
+    "profile",
+    "engine",
+    "packing",
+    "capacity",
+    "set",
+    "transfer",
+    "depth",
+    "saker",
+    "seed",
+    "verify",
+];
 
 /// Options with values of their own: name, name of the value, help.
 const OWN: &[(&str, &str, &str)] = &[
@@ -89,6 +154,8 @@ static MAKE: fn() -> Vec<OptionRow> = || {
         repeats: ["config", "set"].contains(name),
         key: "",
         means: "",
+        group: Group::of(name, ""),
+        is_common: COMMON.contains(name),
     });
     let switches = SWITCHES.iter().map(|(name, means, help)| OptionRow {
         name,
@@ -97,6 +164,8 @@ static MAKE: fn() -> Vec<OptionRow> = || {
         repeats: false,
         key: VERIFY,
         means,
+        group: Group::of(name, VERIFY),
+        is_common: COMMON.contains(name),
     });
     let declared = rules::all().filter_map(|setting| {
         let name = setting.option?;
@@ -115,10 +184,44 @@ static MAKE: fn() -> Vec<OptionRow> = || {
             repeats: false,
             key: setting.key,
             means: "",
+            group: Group::of(name, setting.key),
+            is_common: COMMON.contains(&name),
         })
     });
-    own.chain(declared).chain(switches).collect()
+    let mut rows: Vec<OptionRow> = own.chain(declared).chain(switches).collect();
+    let place = |row: &OptionRow| COMMON.iter().position(|name| *name == row.name).unwrap_or(COMMON.len());
+    rows.sort_by_key(|row| (row.group, place(row)));
+    rows
 };
+
+impl OptionRow {
+    /// The values that it is known to take, for shells to complete; empty: any number or text.
+    pub fn known_values(&self) -> Vec<&'static str> {
+        match self.name {
+            "profile" => PROFILES.iter().map(|profile| profile.name).collect(),
+            "dram" => DRAM_POINTS.iter().map(|point| point.name).collect(),
+            "side" => vec![HOST, DISK],
+            "store" => STORES.iter().map(|store| store.name).collect(),
+            "scale" => vec!["1", "1/2", "1/4", "1/8", "1/16", "1/32", "1/64", "1/128", "1/256"],
+            "set" => assignments().iter().map(String::as_str).collect(),
+            _ => {
+                match rules::setting(self.key).filter(|_| self.means.is_empty()).map(|setting| &setting.rule)
+                {
+                    Some(Rule::Flag) => vec!["on", "off"],
+                    Some(Rule::Word(words)) => words.to_vec(),
+                    Some(Rule::Row(names) | Rule::Name(names)) => names(),
+                    _ => Vec::new(),
+                }
+            }
+        }
+    }
+}
+
+/// `KEY=` of every key.
+fn assignments() -> &'static [String] {
+    static KEYS: OnceBox<Vec<String>> = OnceBox::new();
+    KEYS.get_or_init(|| Box::new(rules::all().map(|setting| format!("{}=", setting.key)).collect()))
+}
 
 /// Every option.
 pub fn option_rows() -> &'static [OptionRow] {
