@@ -2,12 +2,12 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | [`mod@scheme`], [`original`], [`plus`], [`plus2`] | the available FTLs, one row and one file each |
+//! | [`mod@scheme`], [`original`], [`plus`], [`plus2`], [`hash8`] | the available FTLs, one row and one file each |
 //! | [`config`] | their configuration |
 //! | [`layout`], [`pair`] | addresses; the bytes of a pair |
-//! | [`section`] | the hash table's unit of caching: whole (`original`), live-only (`plus`) or a bucket (`plus2`) |
+//! | [`section`] | the hash table's unit of caching: whole (`original`, `hash8`), live-only (`plus`) or a bucket (`plus2`) |
 //! | [`state`] | states of superblocks, kinds of pages, streams |
-//! | [`validity`], [`records`] | what is invalid: bitmap (`original`), counts and records (`plus`, `plus2`) |
+//! | [`validity`], [`records`] | what is invalid: bitmap (`original`, `hash8`), counts and records (`plus`, `plus2`) |
 //! | [`space`] | superblocks, open pages, programs, erases |
 //! | [`cache`] | directory and cache of sections |
 //! | `core`, `commands` | finding a key; storing, loading, deleting |
@@ -46,6 +46,7 @@ mod core;
 mod cursor;
 mod fit;
 mod gc;
+pub mod hash8;
 mod image;
 mod journal;
 pub mod layout;

@@ -4,7 +4,7 @@
 use super::layout::Layout;
 use super::section::Format;
 use super::validity::BuildValidity;
-use super::{original, plus, plus2};
+use super::{hash8, original, plus, plus2};
 
 /// Lengths of invalid records and their buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct SchemeRow {
 }
 
 /// Every hash FTL.
-pub static SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW, &plus2::ROW];
+pub static SCHEMES: &[&SchemeRow] = &[&original::ROW, &plus::ROW, &plus2::ROW, &hash8::ROW];
 
 /// The hash FTL with this name.
 pub fn scheme(name: &str) -> Option<&'static SchemeRow> {

@@ -559,11 +559,11 @@ fn each_engine_can_have_the_stall_that_was_published_for_it() {
             })
             .collect::<Vec<_>>()
     };
-    assert_eq!(stall(0, 8), [("original", 2), ("plus", 4), ("plus2", 4)]);
+    assert_eq!(stall(0, 8), [("original", 2), ("plus", 4), ("plus2", 4), ("hash8", 2)]);
     assert_eq!(
         stall(0, 4),
-        [("original", 2), ("plus", 3), ("plus2", 3)],
+        [("original", 2), ("plus", 3), ("plus2", 3), ("hash8", 2)],
         "it lies below where collection begins"
     );
-    assert_eq!(stall(3, 8), [("original", 3), ("plus", 3), ("plus2", 3)]);
+    assert_eq!(stall(3, 8), [("original", 3), ("plus", 3), ("plus2", 3), ("hash8", 3)]);
 }

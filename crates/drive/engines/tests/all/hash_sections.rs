@@ -228,6 +228,37 @@ fn probes_of_a_bucket_table_go_from_section_to_section_with_one_fingerprint() {
     assert_eq!(tags.len(), 1000);
 }
 
+/// 8 bits of the hash stand beside the address: a probe of another key passes its pair by without reading it, but for
+/// one key in 256.
+#[test]
+fn a_signature_hides_the_pair_of_another_key() {
+    let row = SCHEMES.iter().find(|row| row.name == "hash8").expect("it is in the table");
+    let format = (row.format)(&layout(512, 512));
+    assert_eq!(
+        (format.slots(), format.sections()),
+        (816, layout(512, 512).grains().div_ceil(2).div_ceil(816))
+    );
+    let mut section = format.create();
+    let tag = |signature: u32| signature << 16 | 7;
+    section.set(7, tag(3), Grain(90));
+    assert_eq!(section.candidate(tag(3), 0, &mut 0), Some((7, Grain(90))));
+    assert_eq!(section.candidate(tag(2), 0, &mut 0), None);
+    let outlook = section.outlook(tag(2));
+    assert!(outlook.vacancy.is_none() && outlook.goes_on, "another key takes the next place");
+    section.mark_passed(tag(2));
+    section = format.decode(section.encode(1, 1)).expect("its own bytes");
+    assert!(section.is_passed(tag(3)) && section.candidate(tag(3), 0, &mut 0).is_some());
+    assert!(format.is_tag(tag(255)) && !format.is_tag(tag(256)) && !format.is_tag(816));
+
+    let mut found = BTreeSet::new();
+    for hash in (0..4000u64).map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15)) {
+        let tags = [0, 1, 9].map(|number| format.probe(hash, number).tag >> 16);
+        assert!(tags[0] < 256 && tags == [tags[0]; 3], "the signature is the key's, wherever it lies");
+        found.insert(tags[0]);
+    }
+    assert_eq!(found.len(), 256);
+}
+
 /// The start of a section, its length if it varies, and a bit: 26 + 1 bits of a read unit, 32 + 7 + 1 of a
 /// grain; 31 + 1 and 37 + 7 + 1 on 4 TiB.
 #[test]

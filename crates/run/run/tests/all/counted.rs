@@ -81,6 +81,7 @@ const BESIDE_COMMANDS: &[(&str, &[&str])] = &[
     ("original", &["engine.comparisons", "nand.reads"]),
     ("plus", &["engine.comparisons", "nand.reads"]),
     ("plus2", &["engine.comparisons", "nand.reads"]),
+    ("hash8", &["engine.comparisons", "nand.reads"]),
     ("hashlog", &["nand.programs", "nand.reads"]),
     (
         "btree",

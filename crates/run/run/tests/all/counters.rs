@@ -128,6 +128,7 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
     ("lsm", &[CACHE, &["workload.ops=1000", "workload.cache_shrink=65536"]], ""),
     ("original", &[HASH], ""),
     ("plus", &[HASH, SMALL_VALUES], ""),
+    ("hash8", &[HASH], ""),
     ("plus2", &[HASH, &["flash.spare_blocks=50"]], FAILING),
 ];
 

@@ -142,7 +142,7 @@ fn every_engine() -> Vec<(&'static str, Vec<&'static str>)> {
                     drives.push((row.name, sets));
                 }
             }
-        } else if row.name.starts_with("original") || row.name.starts_with("plus") {
+        } else if kvdrive_engines::hash::scheme(row.name).is_some() {
             let sets = ["flash.blocks_per_die=48", "hash.write_buffer_bytes=262144", "hash.dram_bytes=65536"];
             drives.push((row.name, [&sets[..], &["hash.gc_workers=4", "workload.value_size=200"]].concat()));
         } else {

@@ -45,7 +45,7 @@ impl LiveFormat {
     pub fn new(layout: &Layout) -> LiveFormat {
         // The root has room for 60 separators.
         let leaves = ((layout.unit_bytes - ROOT_BYTES) / LEAF_BYTES).min(60);
-        let table = SlotTable::new(layout, leaves * LEAF_ENTRIES as u32);
+        let table = SlotTable::new(layout.grains(), leaves * LEAF_ENTRIES as u32);
         LiveFormat {
             grain_bytes: layout.grain_bytes,
             max_leaves: leaves as u8,

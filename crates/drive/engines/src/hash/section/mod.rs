@@ -28,7 +28,7 @@ use std::rc::Rc;
 
 use strength_reduce::StrengthReducedU64;
 
-use super::layout::{Grain, Layout};
+use super::layout::Grain;
 
 /// First byte of a section on flash.
 pub const SECTION_MARK: u8 = 0x53;
@@ -55,8 +55,7 @@ pub struct Probe {
     pub tag: u32,
 }
 
-/// A hash table with one slot for each grain; each section holds a range of slots. Probe `c` is slot `h + c +
-/// c^2`.
+/// A hash table of slots; each section holds a range of them. Probe `c` is slot `h + c + c^2`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SlotTable {
     slots: StrengthReducedU64,
@@ -64,9 +63,9 @@ pub(super) struct SlotTable {
 }
 
 impl SlotTable {
-    pub fn new(layout: &Layout, section_slots: u32) -> SlotTable {
+    pub fn new(slots: u64, section_slots: u32) -> SlotTable {
         SlotTable {
-            slots: StrengthReducedU64::new(layout.grains()),
+            slots: StrengthReducedU64::new(slots),
             section_slots: StrengthReducedU64::new(section_slots.into()),
         }
     }
@@ -130,7 +129,7 @@ pub struct Outlook {
 }
 
 /// A section in DRAM. Slots are numbered within the section; an entry stays in its slot until it is removed.
-/// The default methods are for a `SlotTable`, where a tag is a slot.
+/// The default methods are for a `SlotTable` whose tags are slots.
 pub trait Section {
     /// Replaces the section by the one at the start of `bytes`, which it may share until it is altered;
     /// `false` if they are no section of its format. The previous content is lost in both cases.
