@@ -77,22 +77,61 @@ impl OccupationStatistics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OccupationId(u32);
 
+/// Stands in the place of a cause while a task is idle; its sum is kept, so that a change need not ask, and not told.
+const IDLE: usize = Cause::ALL.len();
+
 /// The sums of one task.
 struct Occupation {
     name: &'static str,
     /// How many guards name each cause now.
-    named: [u32; Cause::ALL.len()],
-    spent_ns: [Ns; Cause::ALL.len()],
+    named: [u32; IDLE],
+    /// A bit for each cause that a guard names, and for [`IDLE`]: the lowest is the cause that counts.
+    names: u32,
+    spent_ns: [Ns; IDLE + 1],
     /// Time spent before this time has been added.
     since: Ns,
 }
 
 impl Occupation {
-    /// The cause that counts now, if there is one, and the time since the last change.
+    fn new(name: &'static str) -> Occupation {
+        Occupation { name, named: [0; IDLE], names: 1 << IDLE, spent_ns: [0; IDLE + 1], since: 0 }
+    }
+
+    /// The cause that counts now, or [`IDLE`].
     #[inline]
-    fn open(&self, now: Ns) -> Option<(usize, Ns)> {
-        let cause = self.named.iter().position(|named| *named > 0)?;
-        Some((cause, now - self.since))
+    fn counts(&self) -> usize {
+        self.names.trailing_zeros() as usize
+    }
+
+    /// Adds the time until `now` to `cause`.
+    #[inline]
+    fn add_until(&mut self, now: Ns, cause: usize) {
+        self.spent_ns[cause] += now - self.since;
+        self.since = now;
+    }
+
+    #[inline]
+    fn begin(&mut self, cause: usize, now: Ns) {
+        let before = self.counts();
+        self.named[cause] += 1;
+        self.names |= 1 << cause;
+        // While another cause counts, its time runs on.
+        if cause < before {
+            self.add_until(now, before);
+        }
+    }
+
+    #[inline]
+    fn end(&mut self, cause: usize, now: Ns) {
+        let named = &mut self.named[cause];
+        assert!(*named > 0, "a cause ends after it began");
+        *named -= 1;
+        if *named == 0 {
+            if cause == self.counts() {
+                self.add_until(now, cause);
+            }
+            self.names &= !(1 << cause);
+        }
     }
 }
 
@@ -101,23 +140,36 @@ pub(crate) struct Occupations(Vec<Occupation>);
 
 impl Occupations {
     pub(crate) fn open(&mut self, name: &'static str) -> OccupationId {
-        const CAUSES: usize = Cause::ALL.len();
-        self.0.push(Occupation { name, named: [0; CAUSES], spent_ns: [0; CAUSES], since: 0 });
+        self.0.push(Occupation::new(name));
         OccupationId(self.0.len() as u32)
     }
 
     #[inline]
-    pub(crate) fn change(&mut self, place: OccupationId, cause: Cause, change: i32, now: Ns) {
-        let occupation = &mut self.0[place.0 as usize - 1];
-        // Most changes come in pairs at one moment.
-        if now > occupation.since {
-            if let Some((cause, ns)) = occupation.open(now) {
-                occupation.spent_ns[cause] += ns;
-            }
-            occupation.since = now;
+    fn at(&mut self, place: OccupationId) -> &mut Occupation {
+        &mut self.0[place.0 as usize - 1]
+    }
+
+    /// A guard names `cause` from `now` on.
+    #[inline]
+    pub(crate) fn begin(&mut self, place: OccupationId, cause: Cause, now: Ns) {
+        self.at(place).begin(cause as usize, now);
+    }
+
+    /// A guard names `cause` until `now`.
+    #[inline]
+    pub(crate) fn end(&mut self, place: OccupationId, cause: Cause, now: Ns) {
+        self.at(place).end(cause as usize, now);
+    }
+
+    /// `cause` was named from `began` to `now`, and no other guard came or went meanwhile.
+    #[inline]
+    pub(crate) fn add(&mut self, place: OccupationId, cause: Cause, began: Ns, now: Ns) {
+        let occupation = self.at(place);
+        let counts = occupation.counts();
+        if (cause as usize) < counts {
+            occupation.add_until(began, counts);
+            occupation.add_until(now, cause as usize);
         }
-        let named = &mut occupation.named[cause as usize];
-        *named = named.checked_add_signed(change).expect("a cause ends after it began");
     }
 
     pub(crate) fn statistics(&self, now: Ns) -> Vec<OccupationStatistics> {
@@ -131,8 +183,8 @@ impl Occupations {
             let sum = &mut all[index];
             sum.tasks += 1;
             sum.spent_ns.iter_mut().zip(&occupation.spent_ns).for_each(|(sum, ns)| *sum += ns);
-            if let Some((cause, ns)) = occupation.open(now) {
-                sum.spent_ns[cause] += ns;
+            if let Some(open) = sum.spent_ns.get_mut(occupation.counts()) {
+                *open += now - occupation.since;
             }
         }
         all

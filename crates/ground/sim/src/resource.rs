@@ -91,11 +91,21 @@ impl Resource {
         if span == 0 {
             return;
         }
-        let _spent = self.cause.map(|cause| self.sim.spend(cause));
-        if !self.pass(span) {
-            let (_server, since) = self.acquire_for(span);
-            self.sim.sleep_until(since.saturating_add(span));
+        let began = self.sim.now();
+        if self.pass(span) {
+            // Nobody could look meanwhile, so that the time is added at once.
+            self.cause.inspect(|cause| self.sim.spent(*cause, began));
+        } else {
+            self.wait_and_run(span);
         }
+    }
+
+    /// [`Resource::run`] where the task has to suspend.
+    #[inline]
+    fn wait_and_run(&self, span: Ns) {
+        let _spent = self.cause.map(|cause| self.sim.spend(cause));
+        let (_server, since) = self.acquire_for(span);
+        self.sim.sleep_until(since.saturating_add(span));
     }
 
     /// [`Resource::run`] for `span` ns, then `rest` ns without the server: a hop of which only the first part

@@ -1,6 +1,7 @@
 //! Tasks that serve requests say what they spend their time on; [`crate::occupation`] has the sums.
 
 use super::Sim;
+use crate::Ns;
 use crate::occupation::{Cause, OccupationId, OccupationStatistics};
 use crate::tasks::TaskKey;
 
@@ -26,9 +27,21 @@ impl Sim {
     /// of the enumeration that one of its branches names. Without effect in a task that does not serve requests.
     #[inline]
     pub fn spend(&self, cause: Cause) -> Spending<'_> {
-        let spending = Spending { sim: self, place: self.0.occupies.get(), cause };
-        spending.change(1);
-        spending
+        let place = self.0.occupies.get();
+        if place != OccupationId::default() {
+            self.0.occupations.borrow_mut().begin(place, cause, self.now());
+        }
+        Spending { sim: self, place, cause }
+    }
+
+    /// The running task has spent its time since `began` on `cause`, and did not suspend meanwhile: what
+    /// [`Sim::spend`] does, in one step.
+    #[inline]
+    pub(crate) fn spent(&self, cause: Cause, began: Ns) {
+        let place = self.0.occupies.get();
+        if place != OccupationId::default() {
+            self.0.occupations.borrow_mut().add(place, cause, began, self.now());
+        }
     }
 
     /// Time of tasks that serve requests until now, by name and cause.
@@ -44,18 +57,11 @@ pub struct Spending<'a> {
     cause: Cause,
 }
 
-impl Spending<'_> {
-    #[inline]
-    fn change(&self, change: i32) {
-        if self.place != OccupationId::default() {
-            self.sim.0.occupations.borrow_mut().change(self.place, self.cause, change, self.sim.now());
-        }
-    }
-}
-
 impl Drop for Spending<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.change(-1);
+        if self.place != OccupationId::default() {
+            self.sim.0.occupations.borrow_mut().end(self.place, self.cause, self.sim.now());
+        }
     }
 }
