@@ -11,7 +11,7 @@ use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_device::engines::looks_at;
 use kvdrive_results::ResultCache;
-use kvdrive_run::many::{RunSession, run_sessions_until, sessions};
+use kvdrive_run::many::{RunSession, check, run_sessions_until, sessions};
 use kvdrive_run::report::{Report, compare_in as comparison, has_set, record};
 use kvdrive_run::{HistogramLog, Progress, Watch, cumulative, run_session_watched};
 use kvdrive_text::number_of;
@@ -188,6 +188,7 @@ fn run_all(
     run: RunSession<'_>,
 ) -> anyhow::Result<Ran> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    check(documents)?;
     let ahead = cache.ahead(documents, &sessions(documents)?)?;
     output::tell(&ahead.in_words(threads));
     let mut labels = vec![String::new(); documents.len()];

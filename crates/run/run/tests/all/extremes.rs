@@ -19,6 +19,8 @@ const AMOUNTS: &[&str] = &[
     "workload.num",
     "workload.overwrites",
     "workload.seek_nexts",
+    // How often a drive is written over first.
+    "workload.precondition",
     // The series has a row for each interval: with intervals of 1 ns, one for each nanosecond of the run.
     "run.interval_ns",
 ];
