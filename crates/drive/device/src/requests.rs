@@ -19,13 +19,13 @@ use std::rc::Rc;
 
 use kvdrive_engines::firmware::Role;
 use kvdrive_link::{Port, Request};
-use kvdrive_nvme::{Cqe, Sqe, Status, opcode};
+use kvdrive_nvme::{Cqe, DRIVE_NSID, Sqe, Status, opcode};
 use kvdrive_sim::Cause;
 
 use crate::answers::{Answer, completion_of};
 use crate::controller::{Controller, Fetched};
 use crate::faults::{self, Struck};
-use crate::namespaces::{Decoded, NSID};
+use crate::namespaces::Decoded;
 
 /// Takes the next command and decodes it, in no time; [`decode`] takes the time of decoding.
 #[inline]
@@ -36,7 +36,7 @@ pub(crate) fn fetch<P: Port>(drive: &Controller<P>) -> Fetched<P::Request> {
 /// Decodes a command of the namespace; admin commands and unknown namespaces give `None`.
 #[inline]
 fn look_at<P: Port>(drive: &Controller<P>, request: P::Request) -> Fetched<P::Request> {
-    let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == NSID;
+    let is_for_namespace = !request.is_admin() && request.sqe().nsid.get() == DRIVE_NSID;
     let decoded = is_for_namespace.then(|| match refusal(&drive.port, request.sqe()) {
         None => drive.namespace.decode(request.sqe()),
         Some(status) => Decoded::Nothing(status),

@@ -57,7 +57,7 @@ pub use command::{
 };
 pub use cqe::Cqe;
 pub use key::Key;
-pub use sqe::{Psdt, SglDescriptor, Sqe};
+pub use sqe::{DRIVE_NSID, Psdt, SglDescriptor, Sqe};
 pub use status::Status;
 
 /// Bytes of a memory page as PRP entries describe it. The controller advertises MPSMIN = 0, so a

@@ -24,6 +24,9 @@ use bitfield_struct::bitfield;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, transmute, transmute_mut, transmute_ref};
 
+/// NSID of the namespace of pairs that a drive has, and its drivers address. A server gives it another number for hosts.
+pub const DRIVE_NSID: u32 = 1;
+
 use crate::key::Key;
 use crate::status::Status;
 

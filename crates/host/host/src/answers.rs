@@ -8,11 +8,9 @@ use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_nvme::iter::{IterHeader, pair_at};
 use kvdrive_nvme::list::ListReader;
 use kvdrive_nvme::queue::QueueCommand;
-use kvdrive_nvme::{Cqe, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
+use kvdrive_nvme::{Cqe, DRIVE_NSID, Key, PAGE_BYTES, Sqe, Status, opcode, write_protection};
 use zerocopy::FromBytes;
 
-/// Identifier of the namespace that drivers address.
-pub(crate) const NSID: u32 = 1;
 /// The address that a driver gives for a ring: rings belong to the link (`kvdrive_link::queue`), and the
 /// address is never read.
 pub(crate) const RING: u64 = 0;
@@ -126,7 +124,7 @@ pub(crate) fn delete_pair(id: u16) -> [QueueCommand; 2] {
 
 /// Identify for the KV namespace, answered to the page at `buffer`.
 pub(crate) fn identify_namespace(cid: u16, buffer: u64) -> Sqe {
-    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, DRIVE_NSID);
     sqe.cdw10.set(u32::from(cns::CSI_NAMESPACE));
     sqe.cdw11.set(u32::from(CSI_KV) << 24);
     sqe.set_prps(buffer, 0);

@@ -20,12 +20,12 @@ use kvdrive_link::transfer::prp;
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_nvme::identify::{Controller, IDENTIFY_BYTES, cns};
 use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand, NvmNamespace, RANGES_MAX, Range};
-use kvdrive_nvme::{Cqe, PAGE_BYTES, Sqe, Status, opcode};
+use kvdrive_nvme::{Cqe, DRIVE_NSID, PAGE_BYTES, Sqe, Status, opcode};
 use kvdrive_sim::{Core, JoinHandle, TaskCell, WaitQueue};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Error;
-use crate::answers::{self, NSID};
+use crate::answers;
 use crate::modelled::{self, HostCosts};
 
 /// Most blocks of a command, if the drive does not take less: 256 KiB. A longer transfer is several commands,
@@ -199,7 +199,7 @@ impl SlottedQueue {
 
 /// Identify of `structure`, answered to the page at `buffer`.
 pub(crate) fn identify(cid: u16, structure: u8, buffer: u64) -> Sqe {
-    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, NSID);
+    let mut sqe = Sqe::new(opcode::admin::IDENTIFY, cid, DRIVE_NSID);
     sqe.cdw10.set(u32::from(structure));
     sqe.set_prps(buffer, 0);
     sqe
@@ -374,7 +374,7 @@ impl BlockDriver {
         checked.unwrap_or_else(|error| panic!("a store divides its runs: {error}"));
         stage(&*slotted.host.memory, slot.buffer, &call);
         let (command, bytes) = command_of(&call);
-        let mut sqe = command.encode(slot.cid, NSID);
+        let mut sqe = command.encode(slot.cid, DRIVE_NSID);
         prp::point_at(&mut sqe, slot.buffer, slot.list, bytes);
         assert!(slotted.queue.try_submit(sqe), "a driver never has more commands than its queue has slots");
         let read_blocks = if let NvmCommand::Read(range) = command { range.count } else { 0 };

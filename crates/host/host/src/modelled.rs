@@ -22,11 +22,11 @@ use std::task::{Context, Poll, Waker};
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Choice, HostWindow, Progress};
 use kvdrive_link::{HostMemory, QueuePair};
-use kvdrive_nvme::{Command, Cqe, PAGE_BYTES, Sqe, Status};
+use kvdrive_nvme::{Command, Cqe, DRIVE_NSID, PAGE_BYTES, Sqe, Status};
 use kvdrive_sim::{Mutex, MutexGuard, TaskCell, WaitQueue};
 
 use crate::Error;
-use crate::answers::{self, NSID};
+use crate::answers;
 pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Calls, Client, Content};
 use crate::conversation::slot::{Arrived, Remaining, Slot};
@@ -215,7 +215,7 @@ impl Entries {
     /// Makes the drive discard the part of a value that it has.
     fn discard(&mut self, slotted: &SlottedQueue) {
         let SlottedQueue { host, queue, .. } = slotted;
-        let sqe = Command::Discard { stream: 0 }.encode(self.memory.cid, NSID);
+        let sqe = Command::Discard { stream: 0 }.encode(self.memory.cid, DRIVE_NSID);
         assert!(queue.try_submit(sqe), "a command of this slot has ended");
         host.link.ring_submission(queue);
         queue.completion(self.memory.cid);

@@ -28,16 +28,13 @@ use std::ops::Range;
 
 use kvdrive_flash::faults::{self, FAULTS, FaultKind, Matches, Moment, Rule, Settings, When};
 use kvdrive_flash::{Geometry, Purpose};
-use kvdrive_nvme::{Key, Status, opcode};
+use kvdrive_nvme::{DRIVE_NSID, Key, Status, opcode};
 use toml_edit::{Item, Table, Value};
 
 use kvdrive_text::{Unit, quantity};
 
 /// Keys that every rule may have.
 const COMMON: [&str; 8] = ["fault", "name", "at", "nth", "after", "every", "probability", "times"];
-
-/// The namespace that commands name inside a drive, whatever its number is for hosts of a server.
-const NSID: u32 = 1;
 
 /// The rules in `text`, for a drive of `geometry`. Messages begin with `name`.
 ///
@@ -191,9 +188,9 @@ impl RuleReader<'_> {
             found.ok_or_else(|| format!("no {text:?}; there are {}", names()))
         };
         let namespaces = self.numbers("namespace", 1, u32::MAX)?;
-        if let Some(other) = namespaces.iter().find(|nsid| **nsid != NSID) {
+        if let Some(other) = namespaces.iter().find(|nsid| **nsid != DRIVE_NSID) {
             let what = format!(
-                "namespace: {other} never matches: rules are of one drive, in which every command names {NSID}; for \
+                "namespace: {other} never matches: rules are of one drive, in which every command names {DRIVE_NSID}; for \
                  another namespace of a server: kvdrive ctl --nsid {other} inject, without this key"
             );
             return wrong(self.span("namespace"), what);

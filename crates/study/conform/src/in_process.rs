@@ -9,7 +9,7 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_link::shared::{
     CompletionSink, ServerConfig, Serving, SharedBuffer, SharedLink, SharedQueue, serve_thread,
 };
-use kvdrive_nvme::{Cqe, SglDescriptor, Sqe};
+use kvdrive_nvme::{Cqe, DRIVE_NSID, SglDescriptor, Sqe};
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, lock};
 
@@ -17,8 +17,6 @@ use crate::target::{Answer, Data, Lost, NoAnswer, Target, UNTOUCHED};
 
 /// Entries of an I/O queue: one command is under way at a time.
 const ENTRIES: u32 = 16;
-/// The one namespace of a drive.
-const NSID: u32 = 1;
 
 /// Where a queue's completions arrive.
 #[derive(Default)]
@@ -156,7 +154,7 @@ impl Target for InProcess {
     }
 
     fn nsid(&self) -> u32 {
-        NSID
+        DRIVE_NSID
     }
 
     fn admin(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Answer, NoAnswer> {

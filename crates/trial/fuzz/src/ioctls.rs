@@ -16,6 +16,7 @@ use kvdrive_ng::abi::{Passthrough, REQUESTS};
 use kvdrive_ng::ioctl::{Caller, ioctl};
 use kvdrive_ng::memory::{Memory, Own};
 use kvdrive_ng::nodes::Nodes;
+use kvdrive_nvme::DRIVE_NSID;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -72,7 +73,7 @@ impl Memory for Arena {
 /// A step with `request` on the first node, with data in the arena.
 fn step(request: u8, set: impl FnOnce(&mut Passthrough)) -> Vec<u8> {
     let mut command = Passthrough::new_zeroed();
-    command.nsid = 1.into();
+    command.nsid = DRIVE_NSID.into();
     command.cdw2_3[0] = 0x6B65_7931.into();
     command.cdw10_15[0] = 500.into();
     command.cdw10_15[1] = 4.into();

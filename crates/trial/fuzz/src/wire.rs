@@ -2,9 +2,7 @@
 
 use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, BatchBuilder, BatchError, BatchReader, RequestKind};
 use kvdrive_nvme::fabrics::{Fabrics, fctype_of};
-use kvdrive_nvme::{Command, Key, RetrieveOptions, Sqe, Store, StoreOptions};
-
-const NSID: u32 = 1;
+use kvdrive_nvme::{Command, DRIVE_NSID, Key, RetrieveOptions, Sqe, Store, StoreOptions};
 
 /// Entries as a host encodes them.
 pub fn entry_seeds() -> Vec<Vec<u8>> {
@@ -17,7 +15,7 @@ pub fn entry_seeds() -> Vec<Vec<u8>> {
         Command::Exist { key },
         Command::List { start: Some(key), buffer_bytes: 4096 },
     ];
-    let pairs = commands.iter().map(|command| command.encode(7, NSID).as_bytes().to_vec());
+    let pairs = commands.iter().map(|command| command.encode(7, DRIVE_NSID).as_bytes().to_vec());
     let fabrics = [
         Fabrics::PropertyGet { offset: 0x1C, wide: false },
         Fabrics::PropertySet { offset: 0x14, wide: false, value: 0x0046_0061 },
@@ -31,7 +29,7 @@ pub fn entries(bytes: &[u8]) {
     for bytes in bytes.as_chunks::<{ Sqe::BYTES }>().0 {
         let sqe = Sqe::from_bytes(*bytes);
         if let Ok(command) = Command::decode(&sqe) {
-            let mut entry = command.encode(sqe.cid.get(), NSID);
+            let mut entry = command.encode(sqe.cid.get(), DRIVE_NSID);
             if sqe.has_long_key() {
                 entry.set_key_address(sqe.key_address());
             }

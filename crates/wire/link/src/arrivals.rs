@@ -8,15 +8,12 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use kvdrive_nvme::door::sent_opcode;
-use kvdrive_nvme::{Command, Sqe};
+use kvdrive_nvme::{Command, DRIVE_NSID, Sqe};
 use kvdrive_sim::{Ns, TaskCell};
 
 use crate::pcie::Link;
 use crate::queue::{Outlet, QueuePair};
 use crate::served::{Controlled, Outcome};
-
-/// The namespace of pairs, for values that a host gives up.
-const NSID: u32 = 1;
 
 /// An action of a host, as far as the drive can see it.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,7 +110,7 @@ impl Ports {
             }
             HostAction::Reset { queue } => {
                 let queue = &self.queue(*queue, outlet)?;
-                let mut discard = Command::Discard { stream: 0 }.encode(0, NSID);
+                let mut discard = Command::Discard { stream: 0 }.encode(0, DRIVE_NSID);
                 discard.set_quiet();
                 self.link.count_doorbells(1);
                 let fits = queue.try_submit(discard);

@@ -10,6 +10,7 @@
 //! drive's threads have a table of descriptors of their own, which a program that closes all of its descriptors does not
 //! reach.
 
+use kvdrive_nvme::DRIVE_NSID;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -35,7 +36,6 @@ const TRANSFER_MIN_BYTES: u32 = 1 << 20;
 /// Memory for data on their way, bytes.
 const MEMORY_BYTES: usize = 64 << 20;
 const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
-const NSID: u32 = 1;
 
 /// The process from which this one was forked has a drive.
 static PARENT_HAS_DRIVE: AtomicBool = AtomicBool::new(false);
@@ -126,7 +126,7 @@ impl InProcess {
             let (namespace, serving, drive) = power_on_beside(server, bell, most, served(config, None))
                 .map_err(|error| error.to_string())?;
             core.drive = Some(drive);
-            core.subsystem.attach(NSID, Box::new(namespace));
+            core.subsystem.attach(DRIVE_NSID, Box::new(namespace));
             Ok::<_, String>((at, serving, Server::new(sockets, core, Limits::default())))
         };
         let run = move || {

@@ -32,7 +32,7 @@ use kvdrive_link::shared::{
 use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
 use kvdrive_nvme::log::{Health, LogRequest, lid};
 use kvdrive_nvme::opcode::{self, Direction};
-use kvdrive_nvme::{ALL_STREAMS, Command, Cqe, SglDescriptor, Sqe, Status, feature};
+use kvdrive_nvme::{ALL_STREAMS, Command, Cqe, DRIVE_NSID, SglDescriptor, Sqe, Status, feature};
 use kvdrive_sim::Sim;
 use kvdrive_sim::wall::lock;
 use zerocopy::little_endian::{U16, U32};
@@ -46,8 +46,6 @@ use crate::subsystem::transfer::WHOLE_MAX_BYTES;
 use inbox::{Inbox, Outlet};
 use queue::{Queue, Recipient, Slot, note_iterator};
 
-/// The one namespace of a drive.
-const DRIVE_NSID: u32 = 1;
 /// Bit 2 of an entry's flags: no completion.
 const QUIET: u8 = 1 << 2;
 /// Buffers of the drive that have grown beyond this are not kept at this size.

@@ -17,12 +17,11 @@ use kvdrive_nvme::feature::event as events;
 use kvdrive_nvme::identify::CSI_NVM;
 use kvdrive_nvme::log::{Health, LogRequest, lid};
 use kvdrive_nvme::queue::QueueCommand;
-use kvdrive_nvme::{Sqe, Status, nvm, opcode, write_protection};
+use kvdrive_nvme::{DRIVE_NSID, Sqe, Status, nvm, opcode, write_protection};
 use zerocopy::FromZeros;
 
 use super::{Controller, IO_QUEUES_MAX};
 use crate::answers::{Answer, send};
-use crate::namespaces::NSID;
 
 /// The drive warns if fewer than this percentage of its spare blocks is left.
 const SPARE_THRESHOLD_PERCENT: u8 = 10;
@@ -89,7 +88,7 @@ impl<P: Port> Controller<P> {
         // The drive has one namespace, whose identity is that of the drive.
         let nguid = self.identity.to_bytes();
         let namespace = Namespace {
-            nsid: NSID,
+            nsid: DRIVE_NSID,
             command_set,
             nguid,
             uuid: nguid,
@@ -205,7 +204,7 @@ impl<P: Port> Controller<P> {
 
     /// Format NVM. Which hosts may send it is decided by the doors; this queue is theirs.
     fn format(&self, sqe: &Sqe) -> Answer {
-        if sqe.nsid.get() != NSID && sqe.nsid.get() != u32::MAX {
+        if sqe.nsid.get() != DRIVE_NSID && sqe.nsid.get() != u32::MAX {
             return Err(Status::INVALID_NAMESPACE);
         }
         format::check(sqe)?;
@@ -221,7 +220,7 @@ impl<P: Port> Controller<P> {
         let features = self.namespace.features().ok_or(Status::INVALID_FIELD)?;
         let is_set = sqe.opcode == opcode::admin::SET_FEATURES;
         match sqe.nsid.get() {
-            NSID => {}
+            DRIVE_NSID => {}
             // All namespaces can be given a value; they need not have the same one.
             u32::MAX if is_set => {}
             u32::MAX => return Err(Status::INVALID_FIELD),

@@ -12,10 +12,9 @@ use kvdrive_admin::Notice;
 use kvdrive_link::{Port, Request};
 use kvdrive_nvme::log::Health;
 use kvdrive_nvme::queue::QueueCommand;
-use kvdrive_nvme::{Status, opcode};
+use kvdrive_nvme::{DRIVE_NSID, Status, opcode};
 
 use super::Controller;
-use crate::namespaces::NSID;
 use crate::requests::complete_admin;
 
 /// Does the dispatcher itself carry out this command instead of an I/O thread? It does so for commands about queues,
@@ -77,7 +76,7 @@ impl<P: Port> Controller<P> {
             if new & Health::READ_ONLY != 0 {
                 queue.events.note(Notice::ReadOnly, wanted);
                 // The namespace's attributes change as well.
-                queue.changes.changed_namespaces.insert(NSID);
+                queue.changes.changed_namespaces.insert(DRIVE_NSID);
                 queue.events.note(Notice::Namespaces, wanted);
             }
         }

@@ -26,9 +26,6 @@ use kvdrive_sim::Ns;
 use crate::answers::completion_of;
 use crate::config::Costs;
 
-/// The namespace that a drive has.
-pub const NSID: u32 = 1;
-
 /// Pairs to be stored.
 pub type Pairs<'a> = dyn Iterator<Item = (Key, Piece<'static>)> + 'a;
 

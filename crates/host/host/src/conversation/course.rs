@@ -14,13 +14,13 @@ use std::task::{Context, Poll};
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::transfer::{Choice, Method, Next, Progress, StoreRequest, prp};
 use kvdrive_nvme::{
-    Batch, Command, Cqe, Key, PAGE_BYTES, RetrieveOptions, RetrievePart, Sqe, Status, Store, StoreOptions,
-    ValueSource,
+    Batch, Command, Cqe, DRIVE_NSID, Key, PAGE_BYTES, RetrieveOptions, RetrievePart, Sqe, Status, Store,
+    StoreOptions, ValueSource,
 };
 
 use super::command_slot::{Aftermath, CommandSlot, SlotOffer, Submission};
 use super::slot::IteratorUse;
-use crate::answers::{self, AnswerData, IteratorId, NSID, Pairs};
+use crate::answers::{self, AnswerData, IteratorId, Pairs};
 use crate::client::{Answer, Call};
 
 /// The next step of a command.
@@ -365,7 +365,7 @@ impl<'m> Course<'m> {
                     }
                 }
                 (Phase::Send, Work::Other { command, room }) => {
-                    let mut sqe = command.encode(offer.cid, NSID);
+                    let mut sqe = command.encode(offer.cid, DRIVE_NSID);
                     if self.long_key().is_some() {
                         sqe.set_key_address(offer.key);
                     }
@@ -584,7 +584,7 @@ fn request<'v>(
     options: StoreOptions,
 ) -> StoreRequest<'v> {
     let SlotOffer { cid, buffer, list, key: key_at, entries, window, .. } = *offer;
-    StoreRequest { key, key_at, value, options, nsid: NSID, cid, buffer, list, slots: entries, window }
+    StoreRequest { key, key_at, value, options, nsid: DRIVE_NSID, cid, buffer, list, slots: entries, window }
 }
 
 #[cfg(test)]

@@ -20,9 +20,9 @@
 //!   ([`super::unclaimed`]).
 
 use kvdrive_link::transfer::outcome;
-use kvdrive_nvme::{Command, Cqe, Sqe};
+use kvdrive_nvme::{Command, Cqe, DRIVE_NSID, Sqe};
 
-use crate::answers::{IteratorId, NSID};
+use crate::answers::IteratorId;
 
 /// The effect of a command on an iterator, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +152,7 @@ impl Slot {
             (IteratorUse::Opens, Some(cqe)) if cqe.status().is_success() => {
                 self.awaited = 1;
                 let iterator = IteratorId::of(&cqe).number();
-                return Remaining::Close(Command::IterClose { iterator }.encode(self.cid, NSID));
+                return Remaining::Close(Command::IterClose { iterator }.encode(self.cid, DRIVE_NSID));
             }
             (IteratorUse::Steps { iterator, buffer_bytes }, Some(cqe)) => Some((iterator, buffer_bytes, cqe)),
             _ => None,
@@ -242,7 +242,9 @@ mod tests {
     }
 
     fn closed() -> Remaining {
-        Remaining::Close(Command::IterClose { iterator: IteratorId::of(&ok()).number() }.encode(CID, NSID))
+        Remaining::Close(
+            Command::IterClose { iterator: IteratorId::of(&ok()).number() }.encode(CID, DRIVE_NSID),
+        )
     }
 
     #[test]

@@ -8,15 +8,14 @@ use std::sync::Arc;
 
 use kvdrive_content::Piece;
 use kvdrive_link::transfer::prp;
-use kvdrive_nvme::Status;
 use kvdrive_nvme::nvm::{BLOCK_BYTES, Blocks, NvmCommand};
+use kvdrive_nvme::{DRIVE_NSID, Status};
 use kvdrive_store::{Page, PageError, PageId, PageStore, Purpose, Thread, Writing};
 
 use super::calls::Home;
 use super::port::Port;
 use super::wait::block_on;
 use crate::Error;
-use crate::answers::NSID;
 use crate::blocks::{self, Block, BlockCall};
 use crate::conversation::course::done;
 use crate::conversation::slot::IteratorUse;
@@ -65,7 +64,7 @@ impl BlockDriver {
         let (cid, transport) = (slot.cid(), self.port.transport());
         slot.clear();
         let (command, bytes) = blocks::command_of(&call);
-        let mut sqe = command.encode(cid, NSID);
+        let mut sqe = command.encode(cid, DRIVE_NSID);
         let mut beside = Vec::new();
         match transport.buffer(cid) {
             Some((memory, buffer)) => {

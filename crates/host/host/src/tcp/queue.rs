@@ -10,7 +10,7 @@ use std::time::Duration;
 use kvdrive_nvme::list::ListReader;
 use kvdrive_nvme::tcp::{self, DIGEST_BYTES, Header, digests, flag, kind};
 use kvdrive_nvme::{
-    Command, Cqe, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions, opcode,
+    Command, Cqe, DRIVE_NSID, Key, RetrieveOptions, SglDescriptor, Sqe, Status, Store, StoreOptions, opcode,
 };
 use zerocopy::little_endian::U16;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -19,7 +19,6 @@ use super::input::{Arriving, Input};
 use super::options::{Options, Tls};
 use super::wire::Wire;
 use crate::Error;
-use crate::answers::NSID;
 
 /// Gathered commands are sent when they have this many bytes.
 const GATHERED_MAX_BYTES: usize = 64 << 10;
@@ -141,7 +140,7 @@ impl Queue {
             padded_digest: options.padded_digest,
             data_max_bytes: response.data_max_bytes.get(),
             in_capsule_bytes: if options.in_capsule { tcp::ADMIN_IN_CAPSULE_BYTES } else { 1024 },
-            nsid: NSID,
+            nsid: DRIVE_NSID,
             transaction: 0,
         })
     }
