@@ -435,7 +435,7 @@ fn the_path_of_a_trace_may_have_commas() {
             .collect()
     };
     let path = path.display().to_string();
-    assert_eq!(names(&named), [path.clone()]);
+    assert_eq!(names(&named), std::slice::from_ref(&path));
     assert!(RunOptions::default().with("workload", &named).first_list().is_none());
     assert_eq!(names(&format!("ycsb-a,{named},w-m")), ["ycsb-a", &path, "w-m"]);
 }

@@ -296,7 +296,7 @@ fn is_number(unit: &str) -> bool {
 pub fn schema(document: &Document) -> anyhow::Result<Value> {
     let mut sections: Map<String, Value> = Map::new();
     for counter in declared()? {
-        let properties = sections.entry(counter.section).or_insert_with(|| object());
+        let properties = sections.entry(counter.section).or_insert_with(object);
         let number = json!({"type": ["integer", "null"]});
         let labelled = json!({"type": "object", "additionalProperties": {"type": "integer"}});
         let of = if counter.counter.by.is_some() { labelled } else { number };

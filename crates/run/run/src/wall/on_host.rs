@@ -18,8 +18,7 @@ pub(super) fn store(config: &Config, connector: &Connector) -> anyhow::Result<Op
     }
     let (row, threads) = (store_row_of(config)?, config.queue_pairs());
     let depth = config.host.depth.div_ceil(threads);
-    let connect =
-        || Ok::<_, kvdrive_host::Error>(connector.connect_blocks(config.host.queue_entries, depth)?);
+    let connect = || connector.connect_blocks(config.host.queue_entries, depth);
     let first = connect()?;
     let mut options = config.stored().options;
     (row.fit)(&mut options, BLOCK_BYTES, first.blocks(), threads);
