@@ -100,7 +100,7 @@ const READ_NAMES: [&str; 9] = ["0", "1", "2", "3", "4", "5", "6", "7", "more"];
 pub struct DramBytes {
     /// Bytes of DRAM that the index takes.
     #[counter(by = &Kind::LABELS)]
-    index: [Cell<u64>; 4],
+    held: [Cell<u64>; 4],
 }
 
 struct Frame<P> {
@@ -149,7 +149,7 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
             }
             (held, bytes) = (held + 1, bytes + size);
         }
-        self.used.index[Kind::Lists as usize].set(bytes);
+        self.used.held[Kind::Lists as usize].set(bytes);
         let mut state = self.state.borrow_mut();
         while self.used_bytes() > self.budget_bytes {
             self.evict(&mut state).expect("what is no list is a page");
@@ -195,7 +195,7 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
         self.take(&mut state, &name);
         // Pinned pages do not replace each other.
         let stays = kind as usize + usize::from(kind == Kind::Pinned);
-        let stays: u64 = self.used.index[..stays].iter().map(Cell::get).sum();
+        let stays: u64 = self.used.held[..stays].iter().map(Cell::get).sum();
         if stays + bytes > self.budget_bytes {
             return;
         }
@@ -206,7 +206,7 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
         let turn = state.last_turn;
         state.order[kind as usize].insert(turn, name);
         state.frames.insert(name, Frame { kind, turn, bytes, page: page.clone() });
-        let used = &self.used.index[kind as usize];
+        let used = &self.used.held[kind as usize];
         used.set(used.get() + bytes);
     }
 
@@ -220,8 +220,8 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
                 let [from, to] = [frame.kind, kind].map(|kind| kind as usize);
                 order[from].remove(&frame.turn);
                 order[to].insert(frame.turn, *name);
-                self.used.index[from].set(self.used.index[from].get() - frame.bytes);
-                self.used.index[to].set(self.used.index[to].get() + frame.bytes);
+                self.used.held[from].set(self.used.held[from].get() - frame.bytes);
+                self.used.held[to].set(self.used.held[to].get() + frame.bytes);
                 frame.kind = kind;
             }
         }
@@ -238,7 +238,7 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
 
     /// Bytes that are taken.
     pub fn used_bytes(&self) -> u64 {
-        self.used.index.iter().map(Cell::get).sum()
+        self.used.held.iter().map(Cell::get).sum()
     }
 
     /// Its counters.
@@ -265,7 +265,7 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
     fn take(&self, state: &mut State<I, P>, name: &I) {
         let Some(frame) = state.frames.remove(name) else { return };
         state.order[frame.kind as usize].remove(&frame.turn);
-        let used = &self.used.index[frame.kind as usize];
+        let used = &self.used.held[frame.kind as usize];
         used.set(used.get() - frame.bytes);
     }
 }
@@ -347,7 +347,7 @@ mod tests {
                 for (kind, _) in &Kind::TABLE[1..] {
                     let of_kind = state.frames.values().filter(|frame| frame.kind == *kind);
                     let bytes: u64 = of_kind.clone().map(|frame| frame.bytes).sum();
-                    prop_assert_eq!(bytes, dram.used.index[*kind as usize].get());
+                    prop_assert_eq!(bytes, dram.used.held[*kind as usize].get());
                     prop_assert_eq!(of_kind.count(), state.order[*kind as usize].len());
                 }
             }

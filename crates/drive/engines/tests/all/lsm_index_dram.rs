@@ -40,8 +40,8 @@ fn lookups_read_a_segment_of_each_level_that_is_not_in_dram() {
         let pinned_bytes: u64 = pages[..pinned].iter().map(|pages| 512 * pages).sum();
         let (stand, keys) = filled_levels(LIST_BYTES + pinned_bytes, pinned as u32 + 1);
         let dram = stand.index.dram().expect("it has a budget");
-        assert_eq!(dram.bytes().counts().of("index.lists"), LIST_BYTES);
-        assert_eq!(dram.bytes().counts().of("index.pinned"), pinned_bytes);
+        assert_eq!(dram.bytes().counts().of("held.lists"), LIST_BYTES);
+        assert_eq!(dram.bytes().counts().of("held.pinned"), pinned_bytes);
         for key in &keys {
             assert!(stand.sim.block_on(|| stand.index.get(key)).unwrap().is_some());
         }
@@ -66,7 +66,7 @@ fn a_list_that_does_not_fit_costs_reads_and_no_key() {
     let (stand, keys) = filled_levels(300, 0);
     let dram = stand.index.dram().expect("it has a budget");
     // That of level 1 fits.
-    assert_eq!(dram.bytes().counts().of("index.lists"), 36 + 16 + 8 * 12);
+    assert_eq!(dram.bytes().counts().of("held.lists"), 36 + 16 + 8 * 12);
     for key in &keys {
         assert!(stand.sim.block_on(|| stand.index.get(key)).unwrap().is_some());
     }
@@ -100,7 +100,7 @@ fn pages_of_tables_that_are_gone_take_no_dram() {
         let tables: usize = stand.index.tables_by_level().iter().sum();
         512 * (u64::from(stand.index.pages_in_use()) - 2 * tables as u64)
     };
-    let pinned = || stand.index.dram().expect("it has a budget").bytes().counts().of("index.pinned");
+    let pinned = || stand.index.dram().expect("it has a budget").bytes().counts().of("held.pinned");
     let snapshot = stand.index.snapshot();
     for key in &keys {
         stand.sim.block_on(|| stand.index.insert(*key, Vaddr(0), 0)).unwrap();

@@ -39,7 +39,7 @@ fn more_dram_means_fewer_reads_and_never_more_than_the_budget() {
     for dram_bytes in [1 << 10, 64 << 10, 512 << 10, 64 << 20] {
         let report = report(&[&format!("lsm.dram_bytes={dram_bytes}")]);
         let count = |name: &str| report.counts.of(name);
-        assert!(total(&report, "dram", "index") <= dram_bytes, "{dram_bytes}");
+        assert!(total(&report, "dram", "held") <= dram_bytes, "{dram_bytes}");
         let lookups = total(&report, "engine", "index_dram_lookups");
         let reads = count("nand.reads.lookup") as f64 / lookups as f64;
         assert!(lookups > 1_000 && reads < before, "{dram_bytes} B: {reads} after {before}");
@@ -98,7 +98,7 @@ fn the_share_of_lookups_without_a_read_is_that_of_the_pinned_levels() {
         let pinned_levels = format!("lsm.pinned_levels={}", pinned + 1);
         let all = of_keys(&[pinned_levels.clone(), "lsm.dram_bytes=64MiB".into()]);
         // Room for the lists and for these levels, and for no page of another one.
-        let bytes = all.counts.of("dram.index.lists") + all.counts.of("dram.index.pinned");
+        let bytes = all.counts.of("dram.held.lists") + all.counts.of("dram.held.pinned");
         let run = of_keys(&[pinned_levels, format!("lsm.dram_bytes={bytes}")]);
         let [none, one] = ["0", "1"].map(|n| run.counts.of(&format!("engine.index_dram_lookups.{n}")) as f64);
         let total = total(&run, "engine", "index_dram_lookups") as f64;

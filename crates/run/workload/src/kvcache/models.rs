@@ -150,7 +150,7 @@ pub static MODELS: &[Model] = &[
     },
     Model {
         name: "glm-5",
-        origin: "GLM-5, latent attention with the index's keys (config class of transformers; model card: 40 G active)",
+        origin: "GLM-5, latent attention with the index's keys (config class of transformers; 40 G active by secondary texts)",
         layers: 78,
         token_numbers: 78 * (latent(512, 64) + 128),
         state_numbers: 0,
@@ -161,7 +161,7 @@ pub static MODELS: &[Model] = &[
     },
     Model {
         name: "kimi-k2.6",
-        origin: "Kimi K2.6, latent attention as K2's (copies of config.json; model card: 32 G active)",
+        origin: "Kimi K2.6, latent attention in K2's form (a page of MaxText; ranks and 32 G active are K2's)",
         layers: 61,
         token_numbers: 61 * latent(512, 64),
         state_numbers: 0,
@@ -181,7 +181,7 @@ pub static MODELS: &[Model] = &[
     },
     Model {
         name: "deepseek-v4-flash",
-        origin: "DeepSeek V4 Flash, compressed 1:4 and 1:128, window of 128 (config class of transformers; card: 13 G active)",
+        origin: "DeepSeek V4 Flash, compressed 1:4 and 1:128, window of 128 (config class of transformers; layers by a simulator's test)",
         layers: 43,
         // Entries of 512 for every 4th token with an index key of 128, in 21 layers, and for every 128th in 20.
         token_numbers: 21 * (512 + 128) / 4 + 20 * 512 / 128,
