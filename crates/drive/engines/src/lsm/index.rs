@@ -78,7 +78,10 @@ pub(super) struct IndexWork(u64);
 /// What came after a lookup of many keys: the memtables that have been written to flash since then, oldest first. In
 /// tables there is nothing else that is newer than the tables of the lookup.
 #[derive(Clone, Default)]
-pub struct FlushedSince(Rc<TaskCell<Vec<Rc<[Pair]>>>>);
+pub struct FlushedSince(Rc<FlushedRuns>);
+
+/// Memtables that are on flash now.
+type FlushedRuns = TaskCell<Vec<Rc<[Pair]>>>;
 
 /// A merge beside commands, whose flushes pass it.
 #[derive(Clone, Copy)]
@@ -127,7 +130,7 @@ pub(super) struct Inner {
     /// The merge beside commands that is under way. Its inputs are merged by no one else.
     pub beside: Cell<Option<Beside>>,
     /// Lookups that learn of flushes.
-    pub watches: TaskCell<Vec<Weak<TaskCell<Vec<Rc<[Pair]>>>>>>,
+    pub watches: TaskCell<Vec<Weak<FlushedRuns>>>,
     /// The value of `next_table` when all entries were last in one run.
     pub one_run_at: Cell<u32>,
     pub counters: Cell<IndexCounters>,

@@ -390,7 +390,7 @@ impl Index {
 
     /// Called by a merge beside commands after each entry that it keeps.
     fn pause_merge(&self, outputs: &NewTables, writer: Option<&mut TableWriter>, pause: &dyn Fn()) {
-        let is_due = |writer: &TableWriter| writer.entries() % ENTRIES_BETWEEN_PAUSES == 0;
+        let is_due = |writer: &TableWriter| writer.entries().is_multiple_of(ENTRIES_BETWEEN_PAUSES);
         if writer.as_ref().is_some_and(|writer| !is_due(writer)) {
             return;
         }
