@@ -149,7 +149,23 @@ impl Case {
             }
         }
         case.drop_ignored();
+        case.fit();
         case
+    }
+
+    /// Leaves fewer operations where a command would refuse the load, since all of its values together exceed the flash.
+    fn fit(&mut self) {
+        let has_room = |case: &Case| {
+            let config = case.document().and_then(|document| Ok(document.config()?));
+            config.is_ok_and(|config| config.check_room().is_ok())
+        };
+        while !has_room(self) {
+            let Some(ops) = self.sets.iter_mut().find(|set| set.starts_with(OPS)) else { return };
+            match ops[OPS.len()..].parse::<u64>() {
+                Ok(operations) if operations > 1 => *ops = format!("{OPS}{}", operations / 2),
+                _ => return,
+            }
+        }
     }
 
     /// Leaves out settings that this drive ignores, since a command refuses them.
@@ -238,9 +254,11 @@ pub const SMALL: &[&str] = &[
     "controller.max_value_bytes=65536",
 ];
 
+const OPS: &str = "workload.ops=";
+
 /// Settings whose default in a command differs from the profile's: without them a command would not repeat
 /// the case.
-const KEPT: &[&str] = &["workload.num=", "workload.ops=", "store.operations_bytes="];
+const KEPT: &[&str] = &["workload.num=", OPS, "store.operations_bytes="];
 
 /// The smallest variant of `failure`'s case that still fails, after at most `tries` further runs.
 pub fn shrunk(failure: Failure, tries: u32) -> Failure {

@@ -139,7 +139,7 @@ pub static FORMATS: &[FormatRow] = &[
     },
     FormatRow {
         name: "mlperf-kv",
-        origin: "CSV with Timestamp,Operation,Object_Size_Bytes,Tier,Key (MLPerf Storage's KV cache, --io-trace-log)",
+        origin: "CSV with columns Timestamp, Operation, Object_Size_Bytes, Tier, Key (MLPerf Storage's KV cache, --io-trace-log)",
         example: b"Timestamp,Operation,Object_Size_Bytes,Tier,Key,Phase\n0.5,Write,4096,Tier-2,a,Prefill\n",
         ends_anywhere: false,
         is_it: mlperf_kv::is_it,
