@@ -13,7 +13,10 @@ use super::serve::{Served, ctl, run_against, serve, serve_by, store_and_retrieve
 fn a_server_whose_terminal_is_closed_drains() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("drive.sock");
-    let mut served = serve(&["--control", socket.to_str().unwrap()]);
+    // Tests that are themselves run under nohup hand its ignored signal on.
+    let mut plain = Command::new("env");
+    plain.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_kvdrive")]).stdin(Stdio::null());
+    let mut served = serve_by(plain, &["--control", socket.to_str().unwrap()]);
     store_and_retrieve(&served);
     let signal = |served: &Served| {
         assert!(
