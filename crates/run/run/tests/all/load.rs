@@ -194,8 +194,8 @@ fn intervals_add_up_to_the_run_and_alter_nothing() {
     let sum =
         |path: &str| lines.iter().map(|line| line.pointer(path).unwrap().as_u64().unwrap()).sum::<u64>();
     assert_eq!(sum("/ops"), report.ops.total());
-    assert_eq!(sum("/stored_bytes"), report.value_bytes.stored);
-    assert_eq!(sum("/retrieved_bytes"), report.value_bytes.retrieved);
+    assert_eq!(sum("/value_bytes/stored"), report.value_bytes.stored);
+    assert_eq!(sum("/value_bytes/retrieved"), report.value_bytes.retrieved);
     assert_eq!(sum("/traffic/payload_bytes/total"), report.counts.of("traffic.payload_bytes"));
     assert!(
         sum("/nand/programs/total") > 0 && sum("/nand/programs/total") <= report.counts.of("nand.programs")
