@@ -63,7 +63,7 @@ def test_names_of_a_report_are_attributes():
     assert report["traffic"].to_dict() == data["traffic"]
     assert "latency_ns" in dir(report)
     assert "w-m" in str(report) and "modelled" in str(report)
-    with pytest.raises(AttributeError, match="no 'latencies' here; there are profile, "):
+    with pytest.raises(AttributeError, match="no 'latencies' here; there are format, profile, "):
         report.latencies
     data.clear()
     assert report.seed == 1

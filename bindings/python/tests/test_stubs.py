@@ -12,7 +12,7 @@ def test_the_stub_names_what_the_native_module_has():
     functions = {node.name for node in stub.body if isinstance(node, ast.FunctionDef)}
     classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
     there = {name for name in vars(_native) if not name.startswith("_")}
-    assert functions | set(classes) | {"REVISION"} == there
+    assert functions | set(classes) | {"REVISION", "VERSION"} == there
     for name, node in classes.items():
         stubbed = {one.name for one in node.body if isinstance(one, ast.FunctionDef)} - {"__new__", "__buffer__"}
         public = {one for one in vars(getattr(_native, name)) if not one.startswith("_")}

@@ -165,7 +165,7 @@ def compare(
 
     >>> runs = compare(workload="fillseq", ops=500, transfer=["prp", "adaptive"], packing=["all", "backfill"])
     >>> [(run.config.host.transfer, run.config.packing.policy) for run in runs]
-    [('prp', 'all'), ('prp', 'backfill'), ('adaptive', 'all'), ('adaptive', 'backfill')]
+    [('prp', 'all'), ('adaptive', 'all'), ('prp', 'backfill'), ('adaptive', 'backfill')]
 
     Reports are remembered as those of :func:`run`; Ctrl-C ends the runs, and those that have ended are remembered. After a
     second it prints how long it takes, and shows progress if tqdm is installed: on a terminal, in a notebook, or with
