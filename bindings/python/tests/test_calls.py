@@ -203,3 +203,14 @@ def test_a_drive_has_the_capacity_that_was_given_or_says_what_it_has(caplog):
         kv.open(capacity="1MiB")
     report = kv.run(workload="fillseq", ops=10, capacity="1GiB")
     assert report["config"]["flash"]["blocks_per_die"] == 16
+
+
+def test_what_is_awaited_may_be_closed_twice():
+    async def work():
+        async with await kv.open_async() as drive:
+            async with await drive.saker(batch=8) as saker:
+                await saker.store(b"key", b"value")
+                await saker.close()
+            assert await drive.get(b"key") == b"value"
+
+    asyncio.run(work())

@@ -19,7 +19,29 @@ T = TypeVar("T")
 PAIRS_AT_ONCE = 256
 
 
-class AsyncDrive:
+class Awaited:
+    """Calls that wait on threads of their own, which end with this object."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._pool = concurrent.futures.ThreadPoolExecutor(threads, name)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+
+    async def close(self) -> Any:
+        """Ends the work; once more is no error."""
+        raise NotImplementedError
+
+
+class AsyncDrive(Awaited):
     """A drive whose calls are awaited. At most ``depth`` of them are under way at once; others wait.
 
     >>> async def work():
@@ -33,18 +55,7 @@ class AsyncDrive:
     def __init__(self, drive: Drive | Drives, depth: int = 32) -> None:
         #: The drive, for calls that do not wait.
         self.drive = drive
-        self._pool = concurrent.futures.ThreadPoolExecutor(depth, "kvdrive async")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *arguments)
+        super().__init__(depth, "kvdrive async")
 
     async def get(self, key: bytes, default: Any = None) -> Any:
         """The value of a key, or ``default``."""
@@ -130,7 +141,7 @@ class AsyncDrive:
         return await self._call(self.drive.close)
 
 
-class AsyncSaker:
+class AsyncSaker(Awaited):
     """SAKER whose calls are awaited. They are carried out one after the other, in the order in which they were made, so
     :meth:`sync` is for all earlier writes.
     """
@@ -138,18 +149,7 @@ class AsyncSaker:
     def __init__(self, saker: Saker) -> None:
         #: SAKER itself, for other threads.
         self.saker = saker
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "kvdrive async saker")
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
-
-    async def _call(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
+        super().__init__(1, "kvdrive async saker")
 
     async def get(self, key: bytes, default: Any = None) -> Any:
         """The value of a key, pending or not; or ``default``."""
@@ -182,7 +182,6 @@ class AsyncSaker:
     async def close(self) -> None:
         """Makes the writes durable; after that the drive can have another SAKER."""
         await self._call(self.saker.close)
-        self._thread.shutdown(wait=False)
 
 
 def _some(pairs: Any) -> list[Any]:
