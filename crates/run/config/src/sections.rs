@@ -94,6 +94,9 @@ pub struct Config {
     /// What survives a power cut.
     #[setting(part)]
     pub power: PowerSection,
+    /// What its maker promises of its flash.
+    #[setting(part, when = &[When::one_of("workload.name", &["kvcache"])])]
+    pub rated: RatedSection,
     /// Where pages are kept.
     #[setting(part)]
     pub media: MediaConfig,
@@ -267,6 +270,20 @@ pub struct PowerSection {
     /// Bytes of memory that survive a power cut.
     #[setting(is = Integer(1, 1 << 40))]
     pub protected_bytes: u64,
+}
+
+/// `[rated]`: how much writing the maker of the drive or of its flash promises. A drive does nothing with it; reports tell
+/// from it how long a drive lasts.
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("rated")]
+pub struct RatedSection {
+    /// Bytes that hosts may write during the life of the drive, as a multiple of its capacity: terabytes written over
+    /// terabytes, or drive writes per day times days. 0: not known.
+    #[setting(is = Number(0.0, 1e6))]
+    pub drive_writes: f64,
+    /// Times that a block may be programmed and erased. 0: not known.
+    #[setting(is = Integer(0, 100_000_000))]
+    pub erase_cycles: u32,
 }
 
 /// `[run]`: the run itself.

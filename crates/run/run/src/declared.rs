@@ -12,7 +12,7 @@ use kvdrive_engines::divided;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_sim::Sim;
 use kvdrive_store::STORES;
-use kvdrive_workload::kvcache::{CacheCounters, TokenCounters};
+use kvdrive_workload::kvcache::{CacheCounters, TokenCounters, UnfilteredCounters};
 use once_cell::race::OnceBox;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
@@ -91,7 +91,8 @@ pub fn declared() -> anyhow::Result<Vec<Declared>> {
         add(&mut all, "engine", &divided::counters(), row.name);
         add(&mut all, "dram", &divided::memory(), row.name);
     }
-    let of_cache = CacheCounters::default().counts().and(&TokenCounters::default());
+    let of_cache = CacheCounters::default().counts();
+    let of_cache = of_cache.and(&TokenCounters::default()).and(&UnfilteredCounters::default());
     add(&mut all, "workload", &of_cache, "kvcache");
     // A counter that every kind of drive has is listed without kinds.
     let everywhere = all.iter().map(|declared| declared.of.len()).max().unwrap_or(0);

@@ -178,7 +178,7 @@ impl Outcome {
             throughput_ops_per_s: per_s(ops.total(), seen_ns),
             bandwidth_bytes_per_s: bandwidth(&value_bytes, seen_ns),
             pairs,
-            cache: report::CacheRates::of(counts.section("workload")),
+            cache: report::CacheRates::of(config, &counts, value_bytes.stored),
             latency_ns: latencies(&seen.latency),
             latency_all_ns: latency_of_all(&seen.latency),
             commands: Named::default(),

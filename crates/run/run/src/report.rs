@@ -5,6 +5,7 @@
 //! measured (on this machine). A report without fault rules can be read back from its JSON, unchanged; crate
 //! `results` relies on that.
 
+mod cache;
 mod compare;
 mod connected;
 mod dram;
@@ -98,7 +99,7 @@ pub struct Report {
     /// faults were injected or occurred.
     #[serde(flatten, deserialize_with = "declared::sections")]
     pub counts: Sections,
-    /// Hit rate of a language model's cache, and the computing that it saves; of workload `kvcache`.
+    /// Hit rate of a language model's cache, the computing that it saves, and its writes; of workload `kvcache`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheRates>,
     /// Bytes moved per byte of value.
@@ -296,8 +297,9 @@ pub struct Pairs {
     pub retrieved_mean_bytes: Option<f64>,
 }
 
-/// How often a language model's cache had what was asked.
+/// How often a language model's cache had what was asked, and what its stores do to the drive.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct CacheRates {
     /// Part of the blocks asked for that were cached behind no missing block, from 0 to 1.
     pub hit_rate: f64,
@@ -305,6 +307,18 @@ pub struct CacheRates {
     pub token_hit_rate: f64,
     /// Part of the floating-point operations of prefilling that these blocks save, from 0 to 1.
     pub prefill_saved_rate: f64,
+    /// Bytes at the model's size that are stored in a day, at the pace of the trace; `None`: it has no times.
+    pub stored_bytes_a_day: Option<f64>,
+    /// Bytes stored in a day over the capacity of the drive, both as in this run; `None`: the trace has no times.
+    pub drive_writes_a_day: Option<f64>,
+    /// Years until the writing is done that the drive is rated for (`rated.drive_writes`, `rated.erase_cycles`: the earlier
+    /// end), a year being 365 days; `None`: no rating is known, or the trace has no times.
+    pub rated_years: Option<f64>,
+    /// Part of the bytes that are not stored because of `workload.cache_admission`, of those that a cache which stores every
+    /// missing block would store, from 0 to 1; below 0: more are stored.
+    pub admission_saved_rate: f64,
+    /// Hit rate of that cache.
+    pub hit_rate_by_all: f64,
 }
 
 /// Bytes of values per second, by direction.

@@ -153,6 +153,23 @@ const OF_DRIVE: &[Field] = &[
     field("cache?.token_hit_rate", "share", "input tokens in these blocks"),
     field("cache?.prefill_saved_rate", "share", "floating-point operations of prefilling that they save"),
     field(
+        "cache?.stored_bytes_a_day",
+        "B?",
+        "stored in a day at the model's size and the pace of the trace; `null`: it has no times",
+    ),
+    field("cache?.drive_writes_a_day", "count?", "bytes stored in a day over the capacity of the drive"),
+    field(
+        "cache?.rated_years",
+        "years?",
+        "until the writing is done for which the drive is rated (section `rated`); `null`: not known",
+    ),
+    field(
+        "cache?.admission_saved_rate",
+        "share",
+        "bytes that admission keeps from the drive, of those that a cache without it would store",
+    ),
+    field("cache?.hit_rate_by_all", "share", "`hit_rate` of a cache that stores every missing block"),
+    field(
         "amplification.traffic",
         "B/B?",
         "payload bytes over the link for a byte of value stored; `null`: none was",

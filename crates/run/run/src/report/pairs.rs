@@ -1,12 +1,11 @@
-//! What a run was about: the pairs, the sizes of keys and values, the drive, and the hits of a cache above it.
+//! What a run was about: the pairs, the sizes of keys and values, and the drive.
 
 use kvdrive_config::{Config, DEFAULT_PROFILE, PROFILES, Profile};
-use kvdrive_declare::Counts;
 use kvdrive_text::grouped;
 use kvdrive_workload::Keys;
 
-use super::table::{bytes, percent, ratio};
-use super::{CacheRates, Ops, Pairs, Report, ValueBytes};
+use super::table::bytes;
+use super::{Ops, Pairs, Report, ValueBytes};
 
 impl Pairs {
     /// The pairs of the workload of `config`, which did `ops` after `loaded` pairs were loaded. `None`: it did nothing, as
@@ -55,28 +54,6 @@ impl Pairs {
             }
         };
         format!("pairs {most}{}, keys {keys}, values {values}", grouped(self.count))
-    }
-}
-
-impl CacheRates {
-    /// By the counters of workload `kvcache`; `None` for another one.
-    pub(crate) fn of(workload: &Counts) -> Option<CacheRates> {
-        let of = |name: &str| workload.of(name) as f64;
-        (workload.get("blocks_asked")? > 0).then(|| CacheRates {
-            hit_rate: ratio(of("blocks_prefix_hits"), of("blocks_asked")),
-            token_hit_rate: ratio(of("tokens_prefix_hits"), of("tokens_asked")),
-            prefill_saved_rate: ratio(of("prefill_saved_gflop"), of("prefill_gflop")),
-        })
-    }
-
-    /// As a line of a report.
-    pub(super) fn in_words(&self) -> String {
-        format!(
-            "cache: {} of blocks and {} of tokens hit, which saves {} of the prefill's operations",
-            percent(self.hit_rate),
-            percent(self.token_hit_rate),
-            percent(self.prefill_saved_rate)
-        )
     }
 }
 

@@ -163,8 +163,11 @@ impl Text<'_> {
         text.push('\n');
         text.push_str(&self.limited_by());
         if let Some(cache) = &self.cache {
-            text.push_str(&edges(&format!("  {}", cache.in_words()), COUNTED, self.room));
-            text.push('\n');
+            let of = |key| self.report.setting("workload", key);
+            for line in cache.in_words(&of("cache_admission"), &of("cache_shrink")) {
+                text.push_str(&edges(&format!("  {line}"), COUNTED, self.room));
+                text.push('\n');
+            }
         }
         // For a drive on a network the model time is unknown.
         if by_wall && self.time.virtual_ns > 0 {

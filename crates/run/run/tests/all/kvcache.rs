@@ -63,6 +63,62 @@ fn the_hit_rate_and_the_saved_prefill_are_told_in_percent() {
     assert!(text.contains(&line), "{line}: {text}");
 }
 
+/// Bytes a day follow from the trace's 40 ms and the model's 131 072 B a token, years from the drive of the profile and its
+/// rating, and nothing is said of a drive whose rating nobody published.
+#[test]
+fn writes_a_day_and_years_are_told_for_a_rated_drive_and_no_years_for_another() {
+    let of = |sets: &[&str]| {
+        let report = report(&[&["workload.cache_blocks=0"], sets].concat());
+        let text = report.to_string();
+        (report.cache.clone().unwrap(), report, text)
+    };
+    let days = 40.0 / 86_400_000.0;
+    let (rates, report, text) = of(&[]);
+    let tokens = f64::from(512 + 488 + 188 + 476);
+    assert_eq!(rates.stored_bytes_a_day, Some(tokens * 131_072.0 / days));
+    let capacity = report.counts.of("drive.capacity_bytes") as f64;
+    let written = report.value_bytes.stored as f64 / days / capacity;
+    assert!((rates.drive_writes_a_day.unwrap() - written).abs() < 1e-9 * written, "{rates:?}");
+    assert_eq!(rates.rated_years, None);
+    assert!(text.contains("; years: not known") && text.contains("4096 times as large"), "{text}");
+
+    let near = |years: Option<f64>, expected: f64| {
+        let years = years.unwrap();
+        assert!((years / expected - 1.0).abs() < 1e-9, "{years} {expected}");
+    };
+    near(of(&["rated.drive_writes=1000"]).0.rated_years, 1000.0 / written / 365.0);
+    // 64 GiB of flash are programmed by pages of 16 KiB; of two ratings the earlier end counts.
+    let pages = report.counts.of("nand.programs") as f64 / days;
+    let by_cycles = 3000.0 * (64u64 << 30) as f64 / (16384.0 * pages) / 365.0;
+    near(of(&["rated.erase_cycles=3000"]).0.rated_years, by_cycles);
+    let (both, _, text) = of(&["rated.drive_writes=1e6", "rated.erase_cycles=3000"]);
+    near(both.rated_years, by_cycles.min(1e6 / written / 365.0));
+    assert!(text.contains(&format!("; years: {:.2} as rated", both.rated_years.unwrap())), "{text}");
+}
+
+/// Saved bytes are counted beside the same cache without admission: blocks that it refuses are asked for again.
+#[test]
+fn admission_tells_the_bytes_that_it_saves_and_the_hits_that_it_costs() {
+    let of = |admission: &str| {
+        let report = report(&["workload.cache_blocks=0", &format!("workload.cache_admission={admission}")]);
+        (report.cache.clone().unwrap(), report.to_string())
+    };
+    let (all, text) = of("all");
+    assert_eq!((all.admission_saved_rate, all.hit_rate_by_all), (0.0, all.hit_rate));
+    assert!(!text.contains("keeps"), "{text}");
+    // Blocks 0, 1 and 3 are asked for again: 512, 512 and 476 tokens are stored, of 512, 488, 188 and 476.
+    let (second, text) = of("second-use");
+    let saved = 1.0 - f64::from(512 + 512 + 476) / f64::from(512 + 488 + 188 + 476);
+    assert!((second.admission_saved_rate - saved).abs() < 1e-12, "{second:?}");
+    assert!(second.hit_rate < all.hit_rate && second.hit_rate_by_all == all.hit_rate, "{second:?}");
+    assert!(text.contains(
+        "admission second-use keeps 9.86 % of the bytes from the drive; with every block 60.00 % hit"
+    ));
+    let (full, _) = of("full");
+    let saved = 1.0 - f64::from(512 + 512) / f64::from(512 + 488 + 188 + 476);
+    assert!((full.admission_saved_rate - saved).abs() < 1e-12, "{full:?}");
+}
+
 #[test]
 fn a_full_cache_deletes_what_its_policy_gives_up_in_every_layout() {
     for layout in LAYOUTS {

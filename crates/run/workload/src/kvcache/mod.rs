@@ -19,6 +19,7 @@ mod eviction;
 mod models;
 mod objects;
 mod requests;
+mod unfiltered;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -32,6 +33,7 @@ use eviction::BlockId;
 use kvdrive_text::names::no_such;
 use objects::{Object, Shape};
 use requests::{Request, Requests};
+use unfiltered::Unfiltered;
 
 pub use admission::{ADMISSIONS, Admission, AdmissionRow, Missing};
 pub use cache::CacheCounters;
@@ -39,6 +41,7 @@ pub use eviction::{POLICIES, PolicyRow};
 pub use models::{MODELS, Model};
 pub use objects::{LAYOUTS, LayoutRow};
 pub use requests::{OWN_TRACES, OwnTrace};
+pub use unfiltered::UnfilteredCounters;
 
 const NS_PER_MS: Ns = 1_000_000;
 
@@ -48,6 +51,8 @@ struct KvCache {
     /// Requests that are left to read; `None`: all.
     requests_left: Option<u64>,
     cache: Cache,
+    /// The same cache without admission; `None`: it has none.
+    unfiltered: Option<Unfiltered>,
     shape: Shape,
     /// Tokens of each cached block, which determine its pairs.
     tokens: HashMap<BlockId, u64>,
@@ -112,10 +117,15 @@ pub(super) fn build(params: &WorkloadParams, _seed: u64) -> Result<Box<dyn Workl
     if shrink > 1 {
         notes.push(format!("values are 1/{shrink} of the model's"));
     }
+    let new_policy = || (policy.build)(capacity.unwrap_or(u64::MAX));
+    let all = &ADMISSIONS[0];
+    let unfiltered = (admission.name != all.name)
+        .then(|| Unfiltered::new(Cache::new(capacity, (all.build)(), new_policy())));
     Ok(Box::new(KvCache {
         requests: Requests::open(trace)?,
         requests_left: (params.cache_requests > 0).then_some(params.cache_requests),
-        cache: Cache::new(capacity, (admission.build)(), (policy.build)(capacity.unwrap_or(u64::MAX))),
+        cache: Cache::new(capacity, (admission.build)(), new_policy()),
+        unfiltered,
         shape: Shape { layout, model, shrink, chunk_bytes: u64::from(params.cache_chunk_bytes) },
         tokens: HashMap::new(),
         turn: None,
@@ -153,6 +163,9 @@ impl KvCache {
         }
         self.requests_left = self.requests_left.map(|left| left - 1);
         let found = self.cache.look_up(&request.blocks);
+        if let Some(unfiltered) = &mut self.unfiltered {
+            unfiltered.look_up(&request.blocks);
+        }
         self.tokens_moved.note(&request, found, self.shape.model);
         Ok(Some(Turn { request, found, stage: Stage::LookUp, index: 0 }))
     }
@@ -180,6 +193,9 @@ impl KvCache {
                 self.ready.extend(order.map(|object| (Op::Retrieve { key: object.key }, at_ns)));
             }
             Stage::Pass => {
+                if let Some(unfiltered) = &mut self.unfiltered {
+                    unfiltered.pass(block, tokens, &self.shape);
+                }
                 if let Step::Store(gone) = self.cache.pass(block, tokens) {
                     if let Some(gone) = gone {
                         self.delete(gone, at_ns);
@@ -195,6 +211,7 @@ impl KvCache {
     fn store(&mut self, block: BlockId, tokens: u64, at_ns: Ns) -> Result<(), String> {
         self.tokens.insert(block, tokens);
         self.tokens_moved.stored += tokens;
+        self.tokens_moved.model_bytes_stored += self.shape.model_bytes(tokens);
         for Object { key, bytes } in self.shape.objects(block, tokens) {
             let length =
                 u32::try_from(bytes).map_err(|_| format!("a value of {bytes} B; a value has 32 bits"))?;
@@ -237,7 +254,12 @@ impl Workload for KvCache {
     }
 
     fn counts(&self) -> Counts {
-        self.cache.counters().counts().and(&self.tokens_moved)
+        let own = || UnfilteredCounters {
+            prefix_hits: self.cache.counters().prefix_hits,
+            model_bytes: self.tokens_moved.model_bytes_stored,
+        };
+        let unfiltered = self.unfiltered.as_ref().map_or_else(own, Unfiltered::counters);
+        self.cache.counters().counts().and(&self.tokens_moved).and(&unfiltered)
     }
 }
 
@@ -264,6 +286,9 @@ pub struct TokenCounters {
     /// Bytes of the stored blocks.
     #[counter(unit = Bytes)]
     pub bytes_stored: u64,
+    /// The same at the model's size, which `workload.cache_shrink` does not divide.
+    #[counter(unit = Bytes)]
+    pub model_bytes_stored: u64,
 }
 
 impl TokenCounters {

@@ -114,6 +114,15 @@ impl Shape {
     }
 }
 
+impl Shape {
+    /// Bytes of the pairs of a block of `tokens` tokens at the model's size.
+    pub fn model_bytes(&self, tokens: u64) -> u64 {
+        let Model { layers, .. } = *self.model;
+        let layer_bytes = self.model.layer_bytes(tokens);
+        (self.layout.sizes)(Content { layers, layer_bytes, chunk_bytes: self.chunk_bytes }).into_iter().sum()
+    }
+}
+
 impl LayoutRow {
     /// The order in which a reader requests the pairs of a block.
     pub fn read_order(&self, objects: &[Object]) -> impl Iterator<Item = Object> {
