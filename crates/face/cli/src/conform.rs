@@ -1,8 +1,6 @@
 //! `kvdrive conform`: is this a key-value namespace?
 
-use anyhow::Context;
 use clap::Args;
-use kvdrive_auth::Secret;
 use kvdrive_conform::clauses::clauses;
 use kvdrive_conform::in_process::InProcess;
 use kvdrive_conform::node::Node;
@@ -11,10 +9,10 @@ use kvdrive_conform::target::{Lost, Target};
 use kvdrive_conform::tcp::Tcp;
 use kvdrive_conform::{Wanted, check};
 use kvdrive_host::reach::{Remote, address};
-use kvdrive_host::tcp::{Authentication, Options};
 
+use crate::as_host::AsHost;
+use crate::nqn::name;
 use crate::output;
-use crate::secret;
 use crate::settings::Settings;
 use crate::verdict::judge;
 
@@ -41,6 +39,7 @@ Exit status: 0 no clause failed; 1 a clause failed; 2 the target cannot be reach
   kvdrive conform --engine plus --destructive            another one, also Format and a full namespace
   kvdrive conform tcp://10.0.0.7:4420                    the namespace of pairs at that address
   sudo kvdrive conform /dev/ng0n1                        the one behind a device of Linux
+  kvdrive conform tcp://10.0.0.7 --tls-psk @FILE --host-nqn NQN   the same by TLS
   kvdrive conform tcp://10.0.0.7 --only list,key-17-store --json result.json";
 
 /// Options of `conform`.
@@ -48,19 +47,16 @@ Exit status: 0 no clause failed; 1 a clause failed; 2 the target cannot be reach
 pub struct Conform {
     /// tcp://HOST:PORT, a namespace of pairs on a network; /dev/ngXnY, one behind a device of Linux; without it: a drive of
     /// this program, in this process
+    #[arg(group = "remote")]
     target: Option<String>,
     /// Name of the subsystem [default: the only one that discovery reports]
-    #[arg(long, requires = "target")]
+    #[arg(long, value_parser = name, requires = "target")]
     nqn: Option<String>,
     /// Number of the namespace [default: the first one that has pairs]
     #[arg(long, value_name = "N", requires = "target")]
     nsid: Option<u32>,
-    /// Name of this host [default: one that kvdrive makes]
-    #[arg(long, value_name = "NQN", requires = "target")]
-    host_nqn: Option<String>,
-    /// Secret with which this host authenticates (DH-HMAC-CHAP), or a file that contains it
-    #[arg(long, value_name = "SECRET|@FILE", requires = "target")]
-    dhchap_secret: Option<String>,
+    #[command(flatten)]
+    host: AsHost,
     /// Also clauses that erase the namespace or fill it: nothing in it may be needed
     #[arg(long)]
     destructive: bool,
@@ -122,12 +118,9 @@ impl Conform {
         let is_configured = "the drive of TARGET is configured by its server; leave it out";
         self.settings.options()?.refuse(|_| true, is_configured)?;
         let address = address(text).map_err(|error| anyhow::anyhow!("{text:?}: {error}"))?;
-        let of_any = Options::default();
-        let own = self.dhchap_secret.as_ref().map(|text| secret::read::<Secret>(text));
-        let own = own.transpose().context("--dhchap-secret")?;
-        let host_nqn = self.host_nqn.clone().unwrap_or(of_any.host_nqn.clone());
-        let options = Options { host_nqn, authentication: own.map(Authentication::from), ..of_any };
+        let options = self.host.options()?;
         let remote = Remote { address, nqn: self.nqn.clone(), nsid: self.nsid, options };
+        self.host.check(&remote)?;
         let reached = match remote.is_node() {
             true => Node::open(remote).map(|target| Box::new(target) as Box<dyn Target>),
             false => Tcp::connect(remote).map(|target| Box::new(target) as Box<dyn Target>),

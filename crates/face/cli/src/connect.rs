@@ -1,15 +1,12 @@
 //! `--connect`: drives on a network instead of one in this process.
 
-use anyhow::Context;
 use clap::Args;
-use kvdrive_auth::psk::Version;
-use kvdrive_auth::{Psk, Secret, tls};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::reach::{ReachError, Remote, address};
-use kvdrive_host::tcp::{Authentication, Options, Tls};
+use kvdrive_host::tcp::Options;
 
+use crate::as_host::AsHost;
 use crate::nqn::name;
-use crate::secret;
 
 /// Sections and keys of the configuration that concern the host; all others concern the drive.
 const OF_HOST: [&str; 7] =
@@ -36,7 +33,7 @@ pub struct Connection {
     /// Runs against a drive that has a namespace of pairs: on a network, as tcp://127.0.0.1:4420 (`kvdrive serve` serves
     /// one), or behind a device of Linux, as /dev/ng0n1. Several drives, with commas, are used as one: each pair is on
     /// one of them
-    #[arg(long, value_name = "tcp://HOST:PORT|/dev/ngXnY,...", value_parser = address, value_delimiter = ',')]
+    #[arg(long, value_name = "tcp://HOST:PORT|/dev/ngXnY,...", value_parser = address, value_delimiter = ',', group = "remote")]
     connect: Vec<String>,
     /// Name of the subsystem of the drive [default: the only one that discovery reports]
     #[arg(long, hide_short_help = true, value_parser = name, requires = "connect")]
@@ -47,31 +44,8 @@ pub struct Connection {
     /// Digests of NVMe/TCP: of headers, of data, or of both
     #[arg(long, hide_short_help = true, value_name = "header|data|both", value_parser = ["header", "data", "both"], hide_possible_values = true, requires = "connect")]
     digests: Option<String>,
-    /// Name of this host [default: one that kvdrive makes]
-    #[arg(long, hide_short_help = true, value_name = "NQN", value_parser = name, requires = "connect")]
-    host_nqn: Option<String>,
-    /// Secret with which this host authenticates (DH-HMAC-CHAP), or a file that contains it
-    #[arg(long, hide_short_help = true, value_name = "SECRET|@FILE", requires = "connect")]
-    dhchap_secret: Option<String>,
-    /// Secret with which the subsystem has to authenticate to this host
-    #[arg(long, hide_short_help = true, value_name = "SECRET|@FILE", requires = "dhchap_secret")]
-    dhchap_ctrl_secret: Option<String>,
-    /// Connects by TLS 1.3 with this PSK, or a file that contains it
-    #[arg(long, hide_short_help = true, value_name = "PSK|@FILE", requires = "connect")]
-    tls_psk: Option<String>,
-    /// Version of the PSK's identity
-    #[arg(long, hide_short_help = true, value_name = "0|1", default_value = "1", value_parser = secret::version, requires = "tls_psk")]
-    psk_version: Version,
-    /// How TLS keys are derived from the PSK: as specified, or as by older versions of libnvme
-    #[arg(
-        long,
-        hide_short_help = true,
-        value_name = "rfc8446|libnvme",
-        default_value = "rfc8446",
-        hide_possible_values = true,
-        requires = "tls_psk"
-    )]
-    psk_derivation: secret::PskDerivation,
+    #[command(flatten)]
+    host: AsHost,
 }
 
 impl Connection {
@@ -87,36 +61,19 @@ impl Connection {
     pub fn remotes(&self) -> anyhow::Result<Vec<Remote>> {
         let is_one = self.connect.len() < 2 || self.nqn.is_none();
         anyhow::ensure!(is_one, "--nqn: each drive of --connect has a name of its own; leave it out");
-        let secret = |option, text: &String| secret::read::<Secret>(text).context(option);
-        let own = self.dhchap_secret.as_ref().map(|text| secret("--dhchap-secret", text)).transpose()?;
-        let controllers = self.dhchap_ctrl_secret.as_ref();
-        let controller_secret = controllers.map(|text| secret("--dhchap-ctrl-secret", text)).transpose()?;
-        let authentication = own.map(|own| Authentication { controller_secret, ..Authentication::from(own) });
-        let psk =
-            self.tls_psk.as_ref().map(|text| secret::read::<Psk>(text).context("--tls-psk")).transpose()?;
-        if psk.is_some() {
-            tls::is_built_in().context("--tls-psk")?;
-        }
-        let (version, derivation) = (self.psk_version, self.psk_derivation.into());
-        let tls = psk.map(|psk| Tls { psk, version, derivation });
         let has =
             |digest: &str| self.digests.as_deref().is_some_and(|asked| asked == digest || asked == "both");
-        let of_any = Options::default();
-        let options = Options {
-            header_digest: has("header"),
-            data_digest: has("data"),
-            host_nqn: self.host_nqn.clone().unwrap_or(of_any.host_nqn),
-            authentication,
-            tls,
-            ..of_any
-        };
+        let (header_digest, data_digest) = (has("header"), has("data"));
+        let options = Options { header_digest, data_digest, ..self.host.options()? };
         let remote = |address: &String| Remote {
             address: address.clone(),
             nqn: self.nqn.clone(),
             nsid: self.nsid,
             options: options.clone(),
         };
-        Ok(self.connect.iter().map(remote).collect())
+        let remotes: Vec<_> = self.connect.iter().map(remote).collect();
+        remotes.iter().try_for_each(|remote| self.host.check(remote))?;
+        Ok(remotes)
     }
 
     /// An error of a run, with the option that helps.

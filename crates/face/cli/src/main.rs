@@ -3,6 +3,7 @@
 //! Every subcommand is a file; [`settings`] has the options that all commands which run a drive share. Nothing is
 //! modelled here: this crate reads the command line, shows progress and prints.
 
+mod as_host;
 mod batch;
 mod bench;
 mod cache;

@@ -30,6 +30,17 @@ fn a_host_with_a_secret_has_to_know_it_and_a_drive_too() {
     let error = run_against(&served, &["--ops", "1", "--host-nqn", "nqn.host"]).unwrap_err();
     assert!(error.contains("authentication required"), "{error}");
 
+    let conform = |controllers: u8| {
+        let target = format!("tcp://{}", served.address);
+        let (own, controllers) = (format!("@{}", file.display()), secret(controllers).to_interchange());
+        let secrets =
+            ["--host-nqn", "nqn.host", "--dhchap-secret", &own, "--dhchap-ctrl-secret", &controllers];
+        kvdrive(&[&["conform", &target, "--only", "exist,hosts"], &secrets[..]].concat())
+    };
+    assert!(conform(2).unwrap().contains(" 0 fail, "));
+    let error = conform(3).unwrap_err();
+    assert!(error.contains("the host ended it: authentication failed"), "{error}");
+
     let own = kvdrive_host::tcp::Authentication::from(secret(1));
     let options = Options { host_nqn: "nqn.host".into(), authentication: Some(own), ..Options::default() };
     let _host = Initiator::connect(&served.address[..], &served.nqn, &options).unwrap();
@@ -84,6 +95,8 @@ fn names_of_hosts_and_subsystems_have_their_form_in_every_command() {
             [&key[..], &key_host, &subsystem].concat(),
             [&["serve"][..], &subsystem].concat(),
             vec!["serve", "--host", wrong],
+            [&["conform", "tcp://127.0.0.1:1"][..], &host].concat(),
+            [&["conform", "tcp://127.0.0.1:1"][..], &subsystem].concat(),
         ] {
             let error = kvdrive(&arguments).unwrap_err();
             let says = "begins with \"nqn.\" and has at most 223 bytes";
@@ -104,8 +117,17 @@ fn tls_wants_a_psk_and_a_psk_wants_tls() {
     assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
     if !built_in {
         let psk = psk.trim_start_matches("nqn.host=");
-        let error = kvdrive(&["run", "--connect", "tcp://127.0.0.1:9", "--tls-psk", psk]).unwrap_err();
-        assert!(error.contains(expected) && error.lines().count() == 1, "{error}");
+        for words in [&["run", "--connect", "tcp://127.0.0.1:9"][..], &["conform", "tcp://127.0.0.1:9"]] {
+            let error = kvdrive(&[words, &["--tls-psk", psk]].concat()).unwrap_err();
+            assert!(error.contains(expected) && error.lines().count() == 1, "{words:?}: {error}");
+        }
+    }
+    for words in [&["run", "--connect", "/dev/ng9n1"][..], &["conform", "/dev/ng9n1"]] {
+        let error = kvdrive(&[words, &["--host-nqn", "nqn.host"]].concat()).unwrap_err();
+        assert!(
+            error.contains("--host-nqn: the kernel has the connection to /dev/ng9n1"),
+            "{words:?}: {error}"
+        );
     }
 }
 
@@ -125,6 +147,16 @@ fn hosts_and_a_drive_speak_tls() {
     let error = run(&["--tls-psk", &psk, "--psk-derivation", "libnvme"]).unwrap_err();
     assert!(error.contains("TLS") || error.contains("closed"), "{error}");
     assert!(run(&[]).is_err());
+    let target = format!("tcp://{}", served.address);
+    let conform = |more: &[&str]| {
+        kvdrive(
+            &[&["conform", &target, "--host-nqn", "nqn.host", "--only", "store,digests,hosts"], more]
+                .concat(),
+        )
+    };
+    let lines = conform(&["--tls-psk", &psk, "--psk-version", "0"]).unwrap();
+    assert!(lines.contains(" store-over ") && lines.contains(" 0 fail, "), "{lines}");
+    assert!(conform(&[]).unwrap_err().contains(&target), "without TLS the target is not reached");
     let tls = kvdrive_host::tcp::Tls::from(
         std::fs::read_to_string(&file).unwrap().trim().parse::<kvdrive_auth::Psk>().unwrap(),
     );
