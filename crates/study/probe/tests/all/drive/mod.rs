@@ -6,6 +6,7 @@ mod batches;
 mod bench;
 mod collection;
 mod corruption;
+mod defaults;
 mod divided;
 mod fault_files;
 mod faults;
