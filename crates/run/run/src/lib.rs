@@ -31,6 +31,7 @@ mod content;
 pub mod cumulative;
 pub mod declared;
 mod histogram_log;
+mod history;
 mod intervals;
 mod kinds;
 mod limits;
@@ -53,8 +54,9 @@ pub mod wall;
 mod watch;
 mod work;
 
-pub use content::content;
+pub use content::{content, is_content};
 pub use histogram_log::HistogramLog;
+pub use history::{History, Reading, Writing};
 pub use intervals::Interval;
 pub use modelled::{
     FinishedRun, operations, operations_of_session, run, run_counted, run_faulty, run_session,

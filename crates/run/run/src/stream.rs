@@ -19,6 +19,7 @@ use kvdrive_sim::wall::{Stopwatch, lock};
 use kvdrive_sim::{Ns, Resource, Sim, TaskCell, WaitQueue};
 
 use super::content::content;
+use super::history::{Reading, Writing};
 use super::intervals::Slices;
 use super::kinds::{DELETE, EXIST, LIST, RETRIEVE, STORE};
 use super::places::{ConnectedClient, TaskClient, TaskPlace, tell_failures};
@@ -27,7 +28,7 @@ use super::seen::Seen;
 use super::series::{INTERVALS_MAX, Sampler};
 use super::snapshot::DriveSnapshot;
 use super::tally::Tally;
-use super::verify::{Found, Reading, Writing};
+use super::verify::Found;
 use super::watch::Watch;
 use super::work::{Drawn, Work};
 use kvdrive_workload::Op;
@@ -134,7 +135,7 @@ impl Stream {
             }
             self.seen.borrow_mut().stored_bytes += u64::from(value.bytes);
             if let Some(verifier) = &self.work.verifier {
-                lock(verifier).settle(key, Some(value));
+                lock(verifier).history.settle(key, Some(value));
             }
             self.note_done(tell);
             Some((key, content(&key, &value)))
@@ -417,8 +418,8 @@ impl Stream {
     fn begin_write(&self, op: &Op) -> Option<Writing> {
         let verifier = self.work.verifier.as_ref()?;
         match *op {
-            Op::Store { key, value } => Some(lock(verifier).begin_write(key, Some(value))),
-            Op::Delete { key } => Some(lock(verifier).begin_write(key, None)),
+            Op::Store { key, value } => Some(lock(verifier).history.begin_write(key, Some(value))),
+            Op::Delete { key } => Some(lock(verifier).history.begin_write(key, None)),
             _ => None,
         }
     }
@@ -426,18 +427,18 @@ impl Stream {
     fn end_write(&self, op: &Op, writing: Option<Writing>, result: Result<(), Status>) {
         if let Some((verifier, writing)) = self.work.verifier.as_ref().zip(writing) {
             let key = op.key().expect(A_STEP);
-            lock(verifier).end_write(&key, writing, result);
+            lock(verifier).history.end_write(&key, writing, result);
         }
     }
 
     fn begin_read(&self, op: &Op) -> Option<Reading> {
         let is_read = matches!(op, Op::Retrieve { .. } | Op::Seek { .. });
-        self.work.verifier.as_ref().filter(|_| is_read).map(|verifier| lock(verifier).begin_read())
+        self.work.verifier.as_ref().filter(|_| is_read).map(|verifier| lock(verifier).history.begin_read())
     }
 
     fn end_read(&self, reading: Option<Reading>) {
         if let Some((verifier, reading)) = self.work.verifier.as_ref().zip(reading) {
-            lock(verifier).end_read(reading);
+            lock(verifier).history.end_read(reading);
         }
     }
 

@@ -1,39 +1,19 @@
 //! Compares values that are read back with those that were stored.
 //!
-//! Every write is recorded with its start and end. A read may return any value that was present at some
-//! moment between the start and the end of the read. A write is superseded if a later write began after it
-//! had ended and was acknowledged before the read began. If two writes are in progress at the same time, either may be
-//! the last. A refused write may have happened or not. A scan sees the drive as it was when the scan was opened.
+//! A read may return any value that was present at some moment between its start and its end, as [`History`] has them.
+//! A scan sees the drive as it was when the scan was opened.
 //!
 //! Pairs from an earlier life of the drive are unknown, and are not compared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use kvdrive_content::{Piece, Placed, Region};
-use kvdrive_nvme::{Key, Status};
+use kvdrive_content::Region;
+use kvdrive_nvme::Key;
 
-use super::content::content;
+use crate::content::is_content;
+use crate::history::{History, Reading};
 use crate::report;
-use kvdrive_workload::{Op, ValueSpec, Workload};
-
-/// One write of a key; times are ticks of the verifier's own clock.
-#[derive(Clone, Copy, Debug)]
-struct Write {
-    /// The value it leaves; `None` for a delete.
-    value: Option<ValueSpec>,
-    began: u64,
-    /// `None`: in progress.
-    ended: Option<u64>,
-    acknowledged: bool,
-}
-
-/// A write in progress.
-#[derive(Clone, Copy)]
-pub(crate) struct Writing(u64);
-
-/// A read or scan in progress.
-#[derive(Clone, Copy)]
-pub(crate) struct Reading(u64);
+use kvdrive_workload::{Op, Workload};
 
 /// What a read found under a key.
 #[derive(Clone, Copy)]
@@ -54,16 +34,12 @@ impl Found {
 /// The values that each key may have, and the results of comparing.
 #[derive(Default)]
 pub(crate) struct Verifier {
-    clock: u64,
-    writes: BTreeMap<Key, Vec<Write>>,
-    /// Start times of the reads in progress.
-    readings: Vec<u64>,
+    /// The writes so far.
+    pub(crate) history: History,
     /// Keys of writes that were acknowledged and failed later.
     doubtful: BTreeSet<Key>,
     /// The drive held pairs from an earlier life.
     has_past: bool,
-    /// Later writes of a key do not supersede earlier ones, because the order in which they ran is unknown.
-    keeps_all: bool,
     found: report::Verified,
     first: Option<String>,
     /// Buffers for a value's bytes, found and expected.
@@ -76,88 +52,21 @@ impl Verifier {
         Verifier { has_past, ..Verifier::default() }
     }
 
-    fn tick(&mut self) -> u64 {
-        self.clock += 1;
-        self.clock
-    }
-
-    /// Records the start of a write of `value` (`None`: a delete) to `key`.
-    pub(crate) fn begin_write(&mut self, key: Key, value: Option<ValueSpec>) -> Writing {
-        let began = self.tick();
-        let write = Write { value, began, ended: None, acknowledged: false };
-        self.writes.entry(key).or_default().push(write);
-        Writing(began)
-    }
-
-    /// Records the end of a write.
-    pub(crate) fn end_write(&mut self, key: &Key, Writing(began): Writing, result: Result<(), Status>) {
-        let ended = self.tick();
-        let horizon = self.readings.iter().copied().min().unwrap_or(ended + 1);
-        let writes = self.writes.get_mut(key).expect("the write has begun");
-        let write = writes.iter_mut().find(|write| write.began == began).expect("the write has begun");
-        (write.ended, write.acknowledged) = (Some(ended), result.is_ok());
-        if self.keeps_all {
-            return;
-        }
-        // A write is settled if it was acknowledged before the oldest read in progress began; no present or
-        // later read finds a write that had ended before a settled one began.
-        let is_settled =
-            |write: &&Write| write.acknowledged && write.ended.is_some_and(|ended| ended < horizon);
-        if let Some(latest) = writes.iter().filter(is_settled).map(|write| write.began).max() {
-            writes.retain(|write| write.ended.is_none_or(|ended| ended >= latest));
-        }
-    }
-
     /// Records that an acknowledged write of `key` has failed: from now on the value of the key is unknown.
     pub(crate) fn doubt(&mut self, key: Key) {
         self.doubtful.insert(key);
     }
 
-    /// Records that `key` has `value`, while no operation is in progress.
-    pub(crate) fn settle(&mut self, key: Key, value: Option<ValueSpec>) {
-        let writing = self.begin_write(key, value);
-        self.end_write(&key, writing, Ok(()));
-    }
-
-    /// Records the start of a read.
-    pub(crate) fn begin_read(&mut self) -> Reading {
-        let began = self.tick();
-        self.readings.push(began);
-        Reading(began)
-    }
-
-    /// Records the end of a read.
-    pub(crate) fn end_read(&mut self, Reading(began): Reading) {
-        let at = self.readings.iter().position(|known| *known == began).expect("the read has begun");
-        self.readings.swap_remove(at);
-    }
-
     /// Compares the result of a read of `key`: a value whose bytes that came are in `region`, or no value.
-    pub(crate) fn check(
-        &mut self,
-        Reading(began): Reading,
-        key: &Key,
-        found: Option<Found>,
-        region: &Region,
-    ) {
-        let writes = self.writes.get(key).map_or(&[][..], Vec::as_slice);
-        let is_over = |write: &Write| {
-            !self.keeps_all
-                && writes.iter().any(|later| {
-                    let before_read = later.ended.is_some_and(|ended| ended < began);
-                    later.acknowledged && before_read && write.ended.is_some_and(|ended| ended < later.began)
-                })
-        };
-        // If no acknowledged write ended before the read began, the read may find the initial state: nothing,
-        // or an unknown pair of an earlier life.
-        let may_be_first =
-            !writes.iter().any(|write| write.acknowledged && write.ended.is_some_and(|ended| ended < began));
+    pub(crate) fn check(&mut self, reading: Reading, key: &Key, found: Option<Found>, region: &Region) {
+        // Nothing, or an unknown pair of an earlier life.
+        let may_be_first = self.history.may_be_untouched(key, reading);
         if (may_be_first && self.has_past) || self.doubtful.contains(key) {
             self.found.unknown += 1;
             return;
         }
         self.found.checked += 1;
-        let possible = || writes.iter().filter(|write| !is_over(write)).map(|write| write.value);
+        let possible = || self.history.possible(key, reading);
         let bytes = &mut self.bytes;
         let fits = match found {
             None => may_be_first || possible().any(|value| value.is_none()),
@@ -216,21 +125,24 @@ impl ReadBack {
         depth: u32,
         verifier: &mut Verifier,
     ) -> Result<ReadBack, String> {
-        *verifier = Verifier { keeps_all: depth > 1, ..Verifier::default() };
+        let history = if depth > 1 { History::without_order() } else { History::default() };
+        *verifier = Verifier { history, ..Verifier::default() };
         for index in 0..source.preload() {
             let (key, value) = source.preload_pair(index);
-            verifier.settle(key, Some(value));
+            verifier.history.settle(key, Some(value));
         }
         for _ in 0..ops {
             let Some((op, _)) = source.draw()? else { break };
             match op {
-                Op::Store { key, value } | Op::Modify { key, value } => verifier.settle(key, Some(value)),
-                Op::Delete { key } => verifier.settle(key, None),
+                Op::Store { key, value } | Op::Modify { key, value } => {
+                    verifier.history.settle(key, Some(value))
+                }
+                Op::Delete { key } => verifier.history.settle(key, None),
                 Op::Unit { .. } => unreachable!("workloads of units are not verified by patterns"),
                 Op::Retrieve { .. } | Op::Exist { .. } | Op::Seek { .. } | Op::List { .. } => {}
             }
         }
-        let keys: Vec<Key> = verifier.writes.keys().copied().collect();
+        let keys: Vec<Key> = verifier.history.keys().collect();
         let mut notes = source.notes().to_vec();
         notes.push("nothing was stored: every key of the workload was read and checked".to_owned());
         if depth > 1 {
@@ -258,34 +170,13 @@ impl Workload for ReadBack {
     }
 }
 
-/// Does the region hold the first `came_bytes` bytes of this version of the key, and no fewer?
-fn is_content(
-    region: &Region,
-    came_bytes: u32,
-    key: &Key,
-    value: &ValueSpec,
-    [found, expected]: &mut [Vec<u8>; 2],
-) -> bool {
-    let Piece::Pattern(pattern) = content(key, value).slice(0, came_bytes) else {
-        unreachable!("generated values are patterns")
-    };
-    if region.patterns() == [Placed { at: 0, pattern }] {
-        return true;
-    }
-    if region.written_end() < came_bytes {
-        return false;
-    }
-    for bytes in [&mut *found, &mut *expected] {
-        bytes.resize(came_bytes as usize, 0);
-    }
-    region.copy_to(0, found);
-    pattern.expand(expected);
-    found == expected
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kvdrive_nvme::Status;
+    use kvdrive_workload::ValueSpec;
+
+    use crate::content::content;
 
     const KEY: &[u8] = b"key";
 
@@ -302,7 +193,7 @@ mod tests {
     /// The versions that a read which begins now may return, and whether it may find no pair.
     fn right(verifier: &mut Verifier, versions: u64) -> (Vec<u64>, bool) {
         let key = Key::new(KEY).unwrap();
-        let reading = verifier.begin_read();
+        let reading = verifier.history.begin_read();
         let mut is_right = |found: Option<u32>, region: &Region| {
             verifier.check(reading, &key, found.map(Found::whole), region);
             let (counts, first) = verifier.take();
@@ -312,7 +203,7 @@ mod tests {
         let versions =
             (0..versions).filter(|version| is_right(Some(100), &found(&value(*version)))).collect();
         let nothing = is_right(None, &Region::new());
-        verifier.end_read(reading);
+        verifier.history.end_read(reading);
         (versions, nothing)
     }
 
@@ -321,48 +212,33 @@ mod tests {
         let key = Key::new(KEY).unwrap();
         let mut verifier = Verifier::new(false);
         assert_eq!(right(&mut verifier, 3), (vec![], true), "nothing was stored");
-        verifier.settle(key, Some(value(0)));
+        verifier.history.settle(key, Some(value(0)));
         assert_eq!(right(&mut verifier, 3), (vec![0], false));
-        let early = verifier.begin_read();
-        let writing = verifier.begin_write(key, Some(value(1)));
+        let early = verifier.history.begin_read();
+        let writing = verifier.history.begin_write(key, Some(value(1)));
         assert_eq!(right(&mut verifier, 3), (vec![0, 1], false), "one is under way");
-        verifier.end_write(&key, writing, Ok(()));
+        verifier.history.end_write(&key, writing, Ok(()));
         assert_eq!(right(&mut verifier, 3), (vec![1], false), "and has ended");
         for (version, wrong) in [(0, 0), (1, 0), (2, 1)] {
             verifier.check(early, &key, Some(Found::whole(100)), &found(&value(version)));
             assert_eq!(verifier.take().0.wrong, wrong, "{version}: of who looked before it began");
         }
-        verifier.end_read(early);
-        let [one, other] = [2, 3].map(|version| verifier.begin_write(key, Some(value(version))));
-        verifier.end_write(&key, one, Ok(()));
-        verifier.end_write(&key, other, Ok(()));
+        verifier.history.end_read(early);
+        let [one, other] = [2, 3].map(|version| verifier.history.begin_write(key, Some(value(version))));
+        verifier.history.end_write(&key, one, Ok(()));
+        verifier.history.end_write(&key, other, Ok(()));
         assert_eq!(right(&mut verifier, 4), (vec![2, 3], false), "two at once, in any order");
-        let refused = verifier.begin_write(key, None);
-        verifier.end_write(&key, refused, Err(Status::INTERNAL));
+        let refused = verifier.history.begin_write(key, None);
+        verifier.history.end_write(&key, refused, Err(Status::INTERNAL));
         assert_eq!(right(&mut verifier, 4), (vec![2, 3], true), "it may have been deleted");
-    }
-
-    /// Superseded writes are dropped even if some read is always in progress.
-    #[test]
-    fn what_is_kept_of_a_key_does_not_grow_with_its_writes() {
-        let key = Key::new(KEY).unwrap();
-        let mut verifier = Verifier::new(false);
-        let mut reading = verifier.begin_read();
-        for version in 0..1000 {
-            verifier.settle(key, Some(value(version)));
-            let next = verifier.begin_read();
-            verifier.end_read(std::mem::replace(&mut reading, next));
-            assert!(verifier.writes[&key].len() <= 3, "{version}");
-        }
-        assert_eq!(right(&mut verifier, 1000), (vec![999], false));
     }
 
     #[test]
     fn one_byte_that_differs_is_found_however_the_content_is_kept() {
         let key = Key::new(KEY).unwrap();
         let mut verifier = Verifier::new(false);
-        verifier.settle(key, Some(value(0)));
-        let reading = verifier.begin_read();
+        verifier.history.settle(key, Some(value(0)));
+        let reading = verifier.history.begin_read();
         let mut bytes = found(&value(0)).to_bytes(100);
         verifier.check(reading, &key, Some(Found::whole(100)), &Region::from_bytes(bytes.clone()));
         assert_eq!(verifier.take().0, report::Verified { checked: 1, ..Default::default() });
@@ -376,8 +252,8 @@ mod tests {
     fn of_a_value_that_came_in_part_that_part_is_compared() {
         let key = Key::new(KEY).unwrap();
         let mut verifier = Verifier::new(false);
-        verifier.settle(key, Some(value(0)));
-        let reading = verifier.begin_read();
+        verifier.history.settle(key, Some(value(0)));
+        let reading = verifier.history.begin_read();
         let bytes = found(&value(0)).to_bytes(60);
         let mut wrong = |came_bytes, bytes: &[u8]| {
             let found = Found { bytes: 100, came_bytes };
@@ -394,12 +270,12 @@ mod tests {
     fn what_was_there_before_is_not_judged() {
         let key = Key::new(KEY).unwrap();
         let mut verifier = Verifier::new(true);
-        let reading = verifier.begin_read();
+        let reading = verifier.history.begin_read();
         verifier.check(reading, &key, Some(Found::whole(7)), &Region::new());
         verifier.check(reading, &key, None, &Region::new());
         assert_eq!(verifier.take().0, report::Verified { unknown: 2, ..Default::default() });
-        verifier.end_read(reading);
-        verifier.settle(key, Some(value(0)));
+        verifier.history.end_read(reading);
+        verifier.history.settle(key, Some(value(0)));
         assert_eq!(right(&mut verifier, 2), (vec![0], false));
     }
 }

@@ -43,12 +43,12 @@ use kvdrive_sim::{Resource, Rng, Sim};
 
 use kvdrive_config::setup;
 use kvdrive_config::{Config, Document};
-use kvdrive_run::{Watch, content};
+use kvdrive_run::{Watch, Writing, content};
 use kvdrive_workload::{self as workload, Op, Workload};
 
 use beside::{AtomicBatches, Versions};
+pub use ledger::Ledger;
 use ledger::of_drive;
-pub use ledger::{Ledger, Ticket};
 pub use loading::LoadRefused;
 use mutants::Mutant;
 use remains::Remains;
@@ -235,7 +235,7 @@ impl Host {
 }
 
 /// Writes of one task that SAKER has accepted and that are not known to be durable.
-type Unsynced = Vec<(Key, Ticket)>;
+type Unsynced = Vec<(Key, Writing)>;
 
 /// Operations left to do, and the results of those done.
 struct Stream {
@@ -265,8 +265,8 @@ impl Stream {
     /// Carries out one operation after another until none is left.
     fn work(&self, host: &Host) {
         match host {
-            Host::Drive(driver) => self.operations(&mut &**driver, |_, key, ticket, result| {
-                self.ledger.borrow_mut().end(key, ticket, result);
+            Host::Drive(driver) => self.operations(&mut &**driver, |_, key, writing, result| {
+                self.ledger.borrow_mut().history.end_write(&key, writing, result);
             }),
             Host::Saker(saker, driver) => self.work_with_saker(saker.connect(driver)),
         }
@@ -275,13 +275,13 @@ impl Stream {
     fn work_with_saker(&self, mut handle: Handle<'_>) {
         let mut unsynced = Unsynced::new();
         let mut writes = 0;
-        self.operations(&mut handle, |handle, key, ticket, result| {
+        self.operations(&mut handle, |handle, key, writing, result| {
             match result {
                 Ok(()) => {
-                    self.ledger.borrow_mut().accept(key, ticket);
-                    unsynced.push((key, ticket));
+                    self.ledger.borrow_mut().history.accept(&key, writing);
+                    unsynced.push((key, writing));
                 }
-                Err(status) => self.ledger.borrow_mut().end(key, ticket, Err(status)),
+                Err(status) => self.ledger.borrow_mut().history.end_write(&key, writing, Err(status)),
             }
             writes += 1;
             if writes % self.sync_every == 0 || handle.unsynced() == 0 {
@@ -295,11 +295,11 @@ impl Stream {
 
     /// A sync has returned: failed writes may have happened or not, and the others are durable.
     fn end_synced(&self, unsynced: &mut Unsynced, failures: &[Failure]) {
-        for (key, ticket) in unsynced.drain(..) {
+        for (key, writing) in unsynced.drain(..) {
             // A failure names no version: it may concern any write of its key since the last sync.
             let failure = failures.iter().find(|failure| failure.key == key);
             let result = failure.map_or(Ok(()), |_| Err(Status::INTERNAL));
-            self.ledger.borrow_mut().end(key, ticket, result);
+            self.ledger.borrow_mut().history.end_write(&key, writing, result);
         }
     }
 
@@ -307,7 +307,7 @@ impl Stream {
     fn operations<C: Client>(
         &self,
         client: &mut C,
-        mut written: impl FnMut(&mut C, Key, Ticket, Result<(), Status>),
+        mut written: impl FnMut(&mut C, Key, Writing, Result<(), Status>),
     ) {
         let mut region = Region::new();
         while let Some(left) = self.left.get().checked_sub(1) {
@@ -318,8 +318,8 @@ impl Stream {
             });
             let Some((op, _)) = drawn else { return self.left.set(0) };
             for step in op.steps() {
-                if let Some((key, ticket, result)) = self.perform(client, &step, &mut region) {
-                    written(client, key, ticket, result);
+                if let Some((key, writing, result)) = self.perform(client, &step, &mut region) {
+                    written(client, key, writing, result);
                 }
             }
             self.answered.set(self.answered.get() + 1);
@@ -332,15 +332,15 @@ impl Stream {
         client: &mut impl Client,
         op: &Op,
         region: &mut Region,
-    ) -> Option<(Key, Ticket, Result<(), Status>)> {
+    ) -> Option<(Key, Writing, Result<(), Status>)> {
         match *op {
             Op::Store { key, value } => {
-                let ticket = self.ledger.borrow_mut().begin(key, Some(value));
-                return Some((key, ticket, of_drive(client.store(key, content(&key, &value)))));
+                let writing = self.ledger.borrow_mut().history.begin_write(key, Some(value));
+                return Some((key, writing, of_drive(client.store(key, content(&key, &value)))));
             }
             Op::Delete { key } => {
-                let ticket = self.ledger.borrow_mut().begin(key, None);
-                return Some((key, ticket, of_drive(client.delete(key))));
+                let writing = self.ledger.borrow_mut().history.begin_write(key, None);
+                return Some((key, writing, of_drive(client.delete(key))));
             }
             // Answers of reads are not compared here, but after a cut.
             Op::Retrieve { key } => _ = client.retrieve(key, region),
@@ -390,7 +390,7 @@ impl Cutter<'_> {
             let hosts = life.hosts(config)?;
             let mut pairs = (0..workload.preload()).map(|index| {
                 let (key, value) = workload.preload_pair(index);
-                ledger.settle(key, Some(value));
+                ledger.history.settle(key, Some(value));
                 (key, content(&key, &value))
             });
             drive.load(&mut pairs).map_err(|(key, status)| LoadRefused { key, status })?;

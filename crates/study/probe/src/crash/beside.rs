@@ -14,7 +14,7 @@ use kvdrive_run::content;
 use kvdrive_sim::Sim;
 use kvdrive_workload::ValueSpec;
 
-use super::ledger::{is_content, of_drive};
+use super::ledger::{holds, of_drive};
 
 /// Pairs of a batch.
 const PAIRS: u8 = 6;
@@ -120,7 +120,7 @@ impl AtomicBatches {
                 (Err(Status::KEY_NOT_FOUND), 0) => true,
                 (Ok(bytes), 1..) => {
                     let spec = value_of(*version);
-                    bytes == spec.bytes && is_content(&region, key, &spec)
+                    bytes == spec.bytes && holds(&region, key, &spec)
                 }
                 _ => false,
             });

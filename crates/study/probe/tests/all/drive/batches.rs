@@ -123,13 +123,13 @@ fn a_power_cut_at_many_events() {
                     let requests: Requests =
                         any_requests(&mut rng).into_iter().collect::<BTreeMap<_, _>>().into_iter().collect();
                     let spec = |stored: Stored| ValueSpec { bytes: stored.bytes, version: stored.version };
-                    let tickets: Vec<_> = requests
+                    let writings: Vec<_> = requests
                         .iter()
-                        .map(|(key, stored)| known.borrow_mut().begin(*key, stored.map(spec)))
+                        .map(|(key, stored)| known.borrow_mut().history.begin_write(*key, stored.map(spec)))
                         .collect();
                     assert_eq!(send(driver, &requests), (requests.len(), Status::SUCCESS));
-                    for ((key, _), ticket) in requests.iter().zip(tickets) {
-                        known.borrow_mut().end(*key, ticket, Ok(()));
+                    for ((key, _), writing) in requests.iter().zip(writings) {
+                        known.borrow_mut().history.end_write(key, writing, Ok(()));
                     }
                     count.set(count.get() + 1);
                 }

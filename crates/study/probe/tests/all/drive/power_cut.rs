@@ -151,7 +151,7 @@ fn while_large_values_arrive() {
 #[test]
 fn every_transfer_method() {
     for (seed, row) in METHODS.iter().enumerate() {
-        cut_everywhere(&[format!("host.transfer={}", row.name)], 60, 7, seed as u64);
+        cut_everywhere(&[format!("host.transfer={}", row.name)], 60, 13, seed as u64);
     }
 }
 
@@ -201,7 +201,7 @@ fn while_garbage_is_collected() {
 #[test]
 fn while_blocks_are_retired() {
     for row in ENGINES {
-        for (spare_blocks, every) in [(500, 13), (1, 17)] {
+        for (spare_blocks, every) in [(500, 29), (1, 31)] {
             let engine = format!("engine.name={}", row.name);
             let spare = format!("flash.spare_blocks={spare_blocks}");
             let [usual, flat] = usual_and_flat(&[&engine, &spare, "buffer.entries=8"]);
@@ -306,8 +306,7 @@ fn what_is_lost_is_told() {
         let driver = bench.connect();
         let value = |version| ValueSpec { bytes: 300, version };
         let store = |ledger: &mut Ledger, number, version| {
-            let ticket = ledger.begin(key(number, true), Some(value(version)));
-            ledger.end(key(number, true), ticket, Ok(()));
+            ledger.history.settle(key(number, true), Some(value(version)));
         };
         let mut known = Ledger::default();
         for number in 0..3 {
