@@ -8,8 +8,8 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_nvme::Sqe;
 use kvdrive_sim::{Rng, Sim};
 
-use crate::bench::{Bench, Oracle, check_one, check_survivors, document, step};
 use crate::wire::entry_seeds;
+use kvdrive_rigs::drive::{Bench, Oracle, check_one, check_survivors, document, step};
 
 /// Bit of flags: an entry that gets no completion.
 const QUIET: u8 = 1 << 2;

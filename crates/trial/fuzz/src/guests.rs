@@ -29,7 +29,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-use crate::connections::core;
+use kvdrive_rigs::wire::core;
 
 const MESSAGE: u8 = 0;
 const BYTES: u8 = 1;

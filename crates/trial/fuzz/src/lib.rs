@@ -10,7 +10,7 @@
 //! ```
 //!
 //! A new target is one function in one file, one row of [`TARGETS`], and two lines in `fuzz`, which a test
-//! checks. Benches and connections are those of the tests of `probe` and `target`, included by path.
+//! checks. Drives and connections are those of crate `rigs`.
 
 pub mod mutate;
 
@@ -24,17 +24,6 @@ mod parts;
 mod recordings;
 mod texts;
 mod wire;
-
-// Each is a bench of that crate's own tests; a part of it is not used here.
-#[allow(dead_code, reason = "a bench has more than one user wants")]
-#[path = "../../../study/probe/tests/all/drive/bench.rs"]
-mod bench;
-#[allow(dead_code, reason = "a bench has more than one user wants")]
-#[path = "../../../wire/subsystem/tests/all/wire.rs"]
-mod connections;
-#[allow(dead_code, reason = "a bench has more than one user wants")]
-#[path = "../../../wire/subsystem/tests/all/memory.rs"]
-mod memory;
 
 /// A consumer of bytes from outside.
 pub struct Target {

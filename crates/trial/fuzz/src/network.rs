@@ -4,7 +4,7 @@ use kvdrive_nvme::Key;
 use kvdrive_subsystem::subsystem::Options;
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use crate::connections::{Pair, address, connect, data, ic_req, retrieve, set_cc, settle, store, units};
+use kvdrive_rigs::wire::{Pair, address, connect, data, ic_req, retrieve, set_cc, settle, store, units};
 
 /// Memory of all connections here.
 const MEMORY_BYTES: usize = 1 << 20;

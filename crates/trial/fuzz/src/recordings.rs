@@ -8,7 +8,7 @@ use kvdrive_nvme::{Command, Key, RetrieveOptions, Sqe, Store, StoreOptions};
 use kvdrive_run::wall::served;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::bench::document;
+use kvdrive_rigs::drive::document;
 
 /// Kinds of frames.
 const QUEUE: u8 = 1;

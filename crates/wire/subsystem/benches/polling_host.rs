@@ -13,18 +13,8 @@ use kvdrive_sim::Histogram;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_subsystem::subsystem::Options;
 
-#[allow(dead_code, reason = "a bench has more than one user wants")]
-#[path = "../tests/all/guest.rs"]
-mod guest;
-
-#[allow(dead_code, reason = "a bench has more than one user wants")]
-#[path = "../tests/all/memory.rs"]
-mod memory;
-#[allow(dead_code, reason = "a bench has more than one user wants")]
-#[path = "../tests/all/served.rs"]
-mod served;
-
-use guest::{DATA_AT, Doorbell, Guest, PAGE, Rings, keyed};
+use kvdrive_rigs::guest::{DATA_AT, Doorbell, Guest, PAGE, Rings, keyed};
+use kvdrive_rigs::served;
 
 const VALUE_BYTES: u32 = 512;
 const KEYS: u32 = 20_000;

@@ -4,9 +4,6 @@ mod cache;
 mod capacity;
 mod conform;
 mod contract;
-#[path = "../../../../wire/subsystem/tests/all/guest.rs"]
-#[allow(dead_code, reason = "a guest can do more than one user wants")]
-mod guest;
 mod images;
 mod run;
 mod serve;

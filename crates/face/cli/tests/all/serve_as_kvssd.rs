@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use kvdrive_nvme::{Status, opcode};
 
-use super::guest::{DATA_AT, keyed, with_rings};
+use kvdrive_rigs::guest::{DATA_AT, keyed, with_rings};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/kvssd");
 

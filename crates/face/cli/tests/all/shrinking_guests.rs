@@ -11,8 +11,8 @@ use kvdrive_nvme::{Status, opcode};
 use kvdrive_sim::wall::Stopwatch;
 use rustix::fs::{fstatfs, ftruncate};
 
-use super::guest::{BASE, DATA_AT, Doorbell, Guest, MEMORY_BYTES, PAGE, Rings, keyed, memory_file};
 use super::serve::{Served, serve_by};
+use kvdrive_rigs::guest::{BASE, DATA_AT, Doorbell, Guest, MEMORY_BYTES, PAGE, Rings, keyed, memory_file};
 
 /// Data that are taken away are in the second half of the memory, which is one huge page.
 const LOST_AT: u64 = MEMORY_BYTES / 2;

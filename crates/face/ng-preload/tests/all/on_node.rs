@@ -12,7 +12,7 @@ use kvdrive_host::{Call, Calls, Client};
 use kvdrive_nvme::{Key, Status};
 
 use crate::programs::{drive, library, node_of, said};
-use crate::run_at::run_at;
+use kvdrive_rigs::run_at::run_at;
 
 const NODE: &str = "/dev/ng0n1";
 

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use kvdrive_subsystem::subsystem::Options;
 
-use crate::served::{self, Backend, Running};
+use kvdrive_rigs::served::{self, Backend, Running};
 
 const MEMORY_BYTES: usize = 8 << 20;
 

@@ -7,9 +7,9 @@ use kvdrive_link::LocalMemory;
 use kvdrive_link::transfer::METHODS;
 use kvdrive_sim::{Resource, Sim};
 
-use crate::clients::{check, check_pipeline};
 use crate::firmware::{self, MAX_VALUE_BYTES};
 use crate::threaded::{by, serve};
+use kvdrive_rigs::clients::{check, check_pipeline};
 
 const COSTS: HostCosts = HostCosts {
     submit_ns: 500,

@@ -1,7 +1,6 @@
 //! Tests of the drivers, on a drive small enough to read: see `all/firmware.rs`.
 
 mod alike;
-mod clients;
 mod controllers;
 mod firmware;
 mod recording;

@@ -11,7 +11,7 @@ use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 use zerocopy::FromBytes;
 
 use super::oracle::{Oracle, Value, content};
-use crate::connections::{address, connect_as, ic_req, set_cc, units};
+use kvdrive_rigs::wire::{address, connect_as, ic_req, set_cc, units};
 
 /// A header and an entry.
 const UNIT_BYTES: usize = 8 + Sqe::BYTES;

@@ -46,8 +46,8 @@ use kvdrive_subsystem::namespace::Namespace;
 use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Options, Subsystem};
 
-use crate::bench::document;
 use host::{Host, give_memory, hand_over, keys_of};
+use kvdrive_rigs::drive::document;
 use oracle::Oracle;
 
 const STEP_BYTES: usize = 8;

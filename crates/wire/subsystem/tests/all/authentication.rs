@@ -7,8 +7,8 @@ use kvdrive_nvme::fabrics::Fabrics;
 use kvdrive_nvme::{Key, SglDescriptor, Status};
 use kvdrive_subsystem::subsystem::{self, Host};
 
-use super::served::{Backend, serve};
-use super::wire::{Wire, connect, hex, ic_req, set_cc};
+use kvdrive_rigs::served::{Backend, serve};
+use kvdrive_rigs::wire::{Wire, connect, hex, ic_req, set_cc};
 
 const HOST: &str = "nqn.2014-08.org.example:host";
 const OPEN: &str = "nqn.2014-08.org.example:open";

@@ -5,7 +5,7 @@ use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::Options;
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::wire::{Pair, Wire, address, connect, hex, ic_req, response, set_cc, settle, zeros};
+use kvdrive_rigs::wire::{Pair, Wire, address, connect, hex, ic_req, response, set_cc, settle, zeros};
 
 /// Property Get of CSTS.
 fn get_csts() -> Vec<u8> {

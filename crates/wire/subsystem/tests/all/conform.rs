@@ -8,7 +8,7 @@ use kvdrive_conform::{Wanted, check};
 use kvdrive_nvme::{SglDescriptor, Sqe, Status};
 
 use super::functions::{beside, serve};
-use super::guest::{BASE, DATA_AT, Doorbell, Guest, MEMORY_BYTES, PAGE, Rings};
+use kvdrive_rigs::guest::{BASE, DATA_AT, Doorbell, Guest, MEMORY_BYTES, PAGE, Rings};
 
 /// Entries of the I/O queue.
 const ENTRIES: u32 = 8;

@@ -12,7 +12,7 @@ use kvdrive_run::wall::Change;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, Running, serve};
+use kvdrive_rigs::served::{Backend, Running, serve};
 
 const VALUE: &[u8] = b"a value of some bytes";
 const STALL: Duration = Duration::from_millis(300);

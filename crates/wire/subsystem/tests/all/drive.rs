@@ -24,7 +24,7 @@ use kvdrive_subsystem::tcp::listener::Sockets;
 
 use zerocopy::FromBytes;
 
-use super::served::{Backend, serve};
+use kvdrive_rigs::served::{Backend, serve};
 
 /// A value from which its key and size can be told.
 fn value(seed: u32, bytes: usize) -> Vec<u8> {
@@ -57,12 +57,12 @@ fn a_client_over_a_network_does_what_others_do() {
     let largest = controller.identify_namespace(1).unwrap().format().value_max_bytes.get();
     let most = 4096 << controller.identify_controller().unwrap().transfer_max_log2;
     let mut driver = queue.into_driver(4, largest, most).unwrap();
-    super::clients::check_pipeline(&mut driver.pipeline().unwrap(), largest);
+    kvdrive_rigs::clients::check_pipeline(&mut driver.pipeline().unwrap(), largest);
     let mut client = driver.blocking();
     for key in client.list(None, u32::MAX).unwrap() {
         client.delete(key).unwrap();
     }
-    super::clients::check(&mut client, largest);
+    kvdrive_rigs::clients::check(&mut client, largest);
     drop((driver, controller));
     assert_eq!(server.end().leaked_bytes, 0);
 }

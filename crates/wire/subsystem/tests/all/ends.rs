@@ -10,9 +10,9 @@ use kvdrive_sim::wall::Stopwatch;
 use kvdrive_subsystem::subsystem::Options;
 use rustix::net::sockopt::set_socket_linger;
 
-use super::memory::Memory;
-use super::served::{Backend, Running, serve};
-use super::wire::{Wire, connect, event_request, ic_req, set_cc};
+use kvdrive_rigs::memory::Memory;
+use kvdrive_rigs::served::{Backend, Running, serve};
+use kvdrive_rigs::wire::{Wire, connect, event_request, ic_req, set_cc};
 
 /// Connections of each kind.
 const CONNECTIONS: u64 = 60;

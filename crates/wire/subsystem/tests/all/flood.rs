@@ -13,8 +13,8 @@ use kvdrive_subsystem::subsystem::{self, Host};
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
 use super::authentication::capsule;
-use super::served::{Backend, serve};
-use super::wire::{address, connect, core, ic_req, settle};
+use kvdrive_rigs::served::{Backend, serve};
+use kvdrive_rigs::wire::{address, connect, core, ic_req, settle};
 
 const HOST: &str = "nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-00000000000a";
 

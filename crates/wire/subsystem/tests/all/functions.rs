@@ -11,8 +11,8 @@ use kvdrive_nvme::{
 use kvdrive_subsystem::subsystem::Options;
 use tempfile::TempDir;
 
-use super::guest::{BASE, DATA_AT, Doorbell, Guest, PAGE, identify, keyed};
-use super::served::{Backend, Running, serve_at};
+use kvdrive_rigs::guest::{BASE, DATA_AT, Doorbell, Guest, PAGE, identify, keyed};
+use kvdrive_rigs::served::{Backend, Running, serve_at};
 
 /// A server with this many functions.
 pub fn serve(behind: Backend, functions: usize) -> (Running, Vec<PathBuf>, TempDir) {
@@ -170,7 +170,7 @@ fn a_reset_of_either_kind_and_a_shutdown_leave_a_controller_that_can_be_enabled(
     for kind in 0..3 {
         let mut rings = guest.create(1, 8, None);
         let wait = Sqe::new(opcode::admin::ASYNC_EVENT_REQUEST, 40, 0);
-        let mut admin = std::mem::replace(&mut guest.admin, super::guest::Rings::new(0, 2));
+        let mut admin = std::mem::replace(&mut guest.admin, kvdrive_rigs::guest::Rings::new(0, 2));
         guest.submit(&mut admin, &wait);
         // Commands are under way when it comes.
         for cid in 0..6 {

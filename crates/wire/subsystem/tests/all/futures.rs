@@ -16,7 +16,7 @@ use kvdrive_host::{Answer, Call, Calls, Driver, Error};
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, Running, serve};
+use kvdrive_rigs::served::{Backend, Running, serve};
 
 const DEPTH: u32 = 8;
 

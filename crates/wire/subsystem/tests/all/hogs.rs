@@ -13,8 +13,8 @@ use kvdrive_subsystem::shared::{Core, Use};
 use kvdrive_subsystem::subsystem::Options;
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::served::{Backend, serve};
-use super::wire::{address, connect_as, core, data, ic_req, retrieve, set_cc, settle, store, units};
+use kvdrive_rigs::served::{Backend, serve};
+use kvdrive_rigs::wire::{address, connect_as, core, data, ic_req, retrieve, set_cc, settle, store, units};
 
 const RESPONSE: u8 = 5;
 const DATA: u8 = 7;

@@ -7,7 +7,7 @@ use kvdrive_subsystem::namespace::Tag;
 use kvdrive_subsystem::subsystem::{Event, Options};
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::wire::{
+use kvdrive_rigs::wire::{
     Pair, Wire, address, connect, data, hex, ic_req, response, retrieve, set_cc, settle, store, units, zeros,
 };
 

@@ -12,7 +12,7 @@ use kvdrive_sim::wall::Stopwatch;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::functions::{beside, serve};
-use super::guest::{
+use kvdrive_rigs::guest::{
     BASE, DATA_AT, Doorbell, Guest, MEMORY_BYTES, PAGE, Rings, identify, keyed, memory_file, with_rings,
 };
 

@@ -13,7 +13,7 @@ use kvdrive_sim::wall::Stopwatch;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
 use super::functions::{beside, serve};
-use super::guest::{BASE, Doorbell, Guest, PAGE, keyed, memory_file, with_rings};
+use kvdrive_rigs::guest::{BASE, Doorbell, Guest, PAGE, keyed, memory_file, with_rings};
 
 /// A client that sends arbitrary bytes.
 struct Raw(UnixStream);

@@ -13,8 +13,8 @@ use kvdrive_nvme::{Key, Sqe, Status, feature, opcode};
 use kvdrive_subsystem::subsystem::Options;
 use zerocopy::FromBytes;
 
-use super::served::{Backend, Running, serve};
-use super::wire::{Pair, Wire, abort, connect, event_request, hex, ic_req, response, set_cc, store};
+use kvdrive_rigs::served::{Backend, Running, serve};
+use kvdrive_rigs::wire::{Pair, Wire, abort, connect, event_request, hex, ic_req, response, set_cc, store};
 
 fn server() -> Running {
     serve(Backend::Memory, Options::default(), 1 << 20)

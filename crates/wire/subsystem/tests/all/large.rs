@@ -10,8 +10,8 @@ use kvdrive_nvme::{
 };
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, Running, serve};
-use super::wire::{self, Pair, data, units};
+use kvdrive_rigs::served::{Backend, Running, serve};
+use kvdrive_rigs::wire::{self, Pair, data, units};
 
 const MIB: usize = 1 << 20;
 

@@ -8,7 +8,7 @@ use kvdrive_nvme::{Key, Sqe, Status, feature};
 use kvdrive_run::wall::Change;
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, Running, serve};
+use kvdrive_rigs::served::{Backend, Running, serve};
 
 fn listed(host: &mut Initiator, after: u32) -> Vec<u32> {
     let lists = [cns::ACTIVE_NAMESPACES, cns::CSI_ACTIVE_NAMESPACES].map(|structure| {

@@ -9,8 +9,8 @@ use kvdrive_subsystem::shared::{Core, Use};
 use kvdrive_subsystem::subsystem::{Event, Options};
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::memory::Memory;
-use super::wire::{address, connect, core, data, hex, ic_req, retrieve, set_cc, store, units, zeros};
+use kvdrive_rigs::memory::Memory;
+use kvdrive_rigs::wire::{address, connect, core, data, hex, ic_req, retrieve, set_cc, store, units, zeros};
 
 const QUEUES: u8 = 3;
 const HOSTS: usize = 3;

@@ -9,7 +9,7 @@ use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::Rng;
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, Running, serve};
+use kvdrive_rigs::served::{Backend, Running, serve};
 
 const DEPTH: u32 = 48;
 

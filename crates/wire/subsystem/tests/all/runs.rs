@@ -2,8 +2,8 @@
 
 use kvdrive_subsystem::subsystem::Options;
 
-use super::run_at::run_at;
-use super::served::{Backend, serve};
+use kvdrive_rigs::run_at::run_at;
+use kvdrive_rigs::served::{Backend, serve};
 
 const SAKER: [&str; 4] = ["saker.enabled=true", "saker.batch=16", "saker.in_flight=4", "workload.ops=6000"];
 

@@ -6,8 +6,8 @@ use kvdrive_subsystem::shared::{Core, Use};
 use kvdrive_subsystem::subsystem::{Event, Options, Reach};
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::memory::Memory;
-use super::wire::{
+use kvdrive_rigs::memory::Memory;
+use kvdrive_rigs::wire::{
     abort, address, connect_as, core, data, ic_req, response, retrieve, set_cc, settle, store, units,
 };
 

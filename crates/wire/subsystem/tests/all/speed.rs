@@ -6,7 +6,7 @@ use kvdrive_nvme::{Command, Key, RetrieveOptions, Sqe, Store, StoreOptions};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, serve};
+use kvdrive_rigs::served::{Backend, serve};
 
 const VALUE_BYTES: u32 = 4096;
 const KEYS: u32 = 1000;

@@ -11,7 +11,7 @@ use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::Rng;
 use kvdrive_subsystem::subsystem::Options;
 
-use super::served::{Backend, Running, serve};
+use kvdrive_rigs::served::{Backend, Running, serve};
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const DEPTH: u32 = 8;

@@ -17,8 +17,8 @@ use kvdrive_nvme::{Cqe, Key, Status};
 use kvdrive_subsystem::subsystem::{self, Host};
 use zerocopy::FromBytes;
 
-use super::served::{Backend, Running, serve, serve_with};
-use super::wire::ic_req;
+use kvdrive_rigs::served::{Backend, Running, serve, serve_with};
+use kvdrive_rigs::wire::ic_req;
 
 const SHORT: &str = "nqn.2014-08.org.example:short";
 const LONG: &str = "nqn.2014-08.org.example:long";
@@ -231,7 +231,7 @@ fn a_psk_is_of_one_host_and_one_subsystem() {
 
 /// A Connect of the admin queue.
 fn capsule_of(host_nqn: &str, subsystem_nqn: &str) -> Vec<u8> {
-    let mut capsule = super::wire::connect(1, 0, 31, [0xFF, 0xFF]);
+    let mut capsule = kvdrive_rigs::wire::connect(1, 0, 31, [0xFF, 0xFF]);
     for (at, name) in [(256, subsystem_nqn), (512, host_nqn)] {
         let field = &mut capsule[72 + at..72 + at + 256];
         field.fill(0);

@@ -7,8 +7,8 @@ use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Event, Options};
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::memory::Memory;
-use super::wire::{
+use kvdrive_rigs::memory::Memory;
+use kvdrive_rigs::wire::{
     abort, address, connect_as, core, data, hex, ic_req, response, retrieve, set_cc, store, units,
 };
 

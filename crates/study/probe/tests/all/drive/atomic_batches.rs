@@ -17,7 +17,7 @@ use kvdrive_saker::Ending;
 use kvdrive_sim::{Rng, Sim, join_all};
 
 use super::batches::{Requests, apply, requests_of, send_as, send_value, structured};
-use super::bench::{
+use kvdrive_rigs::drive::{
     Bench, Oracle, Stored, after_a_cut, check_all, cut_after_events, cut_again, document, is_value, key,
     usual_and_flat,
 };

@@ -16,7 +16,7 @@ use kvdrive_probe::crash::Ledger;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::ValueSpec;
 
-use super::bench::{
+use kvdrive_rigs::drive::{
     Bench, Oracle, Stored, after_a_cut, check_all, cut_after_events, document, key, usual_and_flat, value,
 };
 

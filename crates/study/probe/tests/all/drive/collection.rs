@@ -12,7 +12,7 @@ use kvdrive_host::Calls;
 use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Rng, Sim};
 
-use super::bench::{Bench, Oracle, Stored, check_all, document, value};
+use kvdrive_rigs::drive::{Bench, Oracle, Stored, check_all, document, value};
 
 const BYTES: u32 = 1500;
 

@@ -9,7 +9,7 @@ use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_store::store_row;
 
-use super::bench::{Bench, Oracle, check_all, check_survivors, document, step};
+use kvdrive_rigs::drive::{Bench, Oracle, check_all, check_survivors, document, step};
 
 /// A drive so small that every byte of it can be tried.
 fn settings(engine: &str) -> Vec<String> {

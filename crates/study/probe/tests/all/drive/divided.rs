@@ -14,7 +14,7 @@ use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::{Rng, Sim, join_all};
 
 use super::batches::{Requests, apply, send_as};
-use super::bench::{
+use kvdrive_rigs::drive::{
     Bench, LARGE, Oracle, Stored, after_a_cut, check_all, check_one, cut_after_events, document, is_value,
     key, value,
 };
@@ -179,7 +179,7 @@ fn parts_of_values_that_were_cut_are_removed_however_often_that_is_cut() {
             let mut survivors = survivors.clone();
             for _ in 0..3 {
                 let ask = |driver: &Driver| driver.exist(key(1, false));
-                let (asked, midway, _) = super::bench::cut_again(&document, &survivors, &mut rng, ask);
+                let (asked, midway, _) = kvdrive_rigs::drive::cut_again(&document, &survivors, &mut rng, ask);
                 assert_eq!(asked, Ok(false), "{settings:?}: event {event}");
                 survivors = midway;
             }

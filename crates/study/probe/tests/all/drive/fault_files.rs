@@ -2,8 +2,8 @@
 
 use kvdrive_nvme::Key;
 
-use super::bench::document;
 use super::faults::parse;
+use kvdrive_rigs::drive::document;
 
 #[test]
 fn rules_say_what_they_match() {

@@ -21,10 +21,10 @@ use kvdrive_run::{run, run_faulty};
 use kvdrive_sim::{Rng, Sim};
 use zerocopy::FromBytes;
 
-use super::bench::{
+use super::storm::submit;
+use kvdrive_rigs::drive::{
     Bench, Oracle, SIZES, Stored, check_all, document, is_value, key, step, usual_and_flat, value,
 };
-use super::storm::submit;
 
 pub(super) fn parse(document: &Document, text: &str) -> anyhow::Result<Vec<Rule>> {
     let config = document.config().expect("a test's configuration is valid");

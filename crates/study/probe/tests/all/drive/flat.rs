@@ -6,7 +6,7 @@ use kvdrive_flash::timing::TIMINGS;
 use kvdrive_host::Calls;
 use kvdrive_sim::{Ns, Rng, Sim};
 
-use super::bench::{Bench, Oracle, SIZES, Stored, check_one, document, key, store};
+use kvdrive_rigs::drive::{Bench, Oracle, SIZES, Stored, check_one, document, key, store};
 
 /// Longer than any work that a command leaves to be done, ns.
 const PATIENCE_NS: Ns = 100_000_000;

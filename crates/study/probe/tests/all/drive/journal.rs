@@ -12,7 +12,7 @@ use kvdrive_run::run;
 use kvdrive_sim::{Rng, Sim};
 
 use super::batches::{apply, requests_of, send_as};
-use super::bench::{Bench, Oracle, check_all, document, step};
+use kvdrive_rigs::drive::{Bench, Oracle, check_all, document, step};
 
 /// A small drive of this engine on this file.
 fn on_file(row: &EngineRow, path: &Path, more: &[&str]) -> Document {

@@ -14,7 +14,7 @@ use kvdrive_host::Calls;
 use kvdrive_nvme::Key;
 use kvdrive_sim::{Rng, Sim};
 
-use super::bench::{Bench, Stored, document, is_value, value};
+use kvdrive_rigs::drive::{Bench, Stored, document, is_value, value};
 
 /// Path of the child's medium; without it, [`child`] does nothing.
 const PATH: &str = "KVDRIVE_TEST_KILL";

@@ -6,7 +6,7 @@ use kvdrive_flash::media::{MEDIA, MediaKind};
 use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
 
-use super::bench::{Bench, Oracle, SIZES, Stored, check_all, document, key, step, value};
+use kvdrive_rigs::drive::{Bench, Oracle, SIZES, Stored, check_all, document, key, step, value};
 
 #[test]
 fn loaded_pairs_are_there_and_took_no_time() {

@@ -3,7 +3,6 @@
 
 mod atomic_batches;
 mod batches;
-mod bench;
 mod collection;
 mod corruption;
 mod defaults;

@@ -5,7 +5,7 @@ use kvdrive_probe::crash::mutants::MUTANTS;
 use kvdrive_probe::crash::{Cuts, Trial, Verdict};
 use kvdrive_probe::storm::{Case, Failure, SMALL, shrunk};
 
-use super::bench::document;
+use kvdrive_rigs::drive::document;
 
 /// A small drive of `engine` with a load under which it flushes, merges, collects and synchronises.
 fn worked(engine: &str) -> kvdrive_config::Document {

@@ -13,7 +13,7 @@ use kvdrive_link::transfer::METHODS;
 use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
 
-use super::bench::{
+use kvdrive_rigs::drive::{
     Bench, LARGE, LITTLE_DRAM, Oracle, ROUND_ROBIN_ON_FLAT, check_all, document, step, usual_and_flat,
 };
 
@@ -158,7 +158,7 @@ fn concurrent_stream(sim: Sim, settings: &[&str], seed: u64) {
 
 /// A step on keys that no other task touches.
 fn own_step(driver: &kvdrive_host::modelled::Driver, oracle: &mut Oracle, rng: &mut Rng, task: u64) {
-    use super::bench::{SIZES, Stored, check_one, store};
+    use kvdrive_rigs::drive::{SIZES, Stored, check_one, store};
     let key = kvdrive_nvme::Key::from_u32_be((task as u32) << 16 | rng.below(15) as u32);
     match rng.below(8) {
         0..=4 => {
@@ -221,7 +221,7 @@ fn an_iterator_shows_the_state_at_its_creation() {
 
 fn iterate_while_storing(row: &EngineRow) {
     let engine = row.name;
-    use super::bench::{Stored, is_value, key, value};
+    use kvdrive_rigs::drive::{Stored, is_value, key, value};
     let mut settings = vec!["lsm.iterators=4".to_owned(), format!("engine.name={engine}")];
     if kvdrive_engines::hash::scheme(engine).is_some() {
         settings.push("flash.blocks_per_die=14".into());
@@ -302,7 +302,7 @@ fn hash_engines_do_with_the_protected_memory_they_ask_for() {
 /// A list is not limited like a value: it holds keys, however short the values of a drive are.
 #[test]
 fn lists_hold_keys_whatever_the_largest_value() {
-    use super::bench::{Stored, key};
+    use kvdrive_rigs::drive::{Stored, key};
     for row in ENGINES {
         let settings = [
             format!("engine.name={}", row.name),
@@ -316,7 +316,7 @@ fn lists_hold_keys_whatever_the_largest_value() {
             let mut oracle = Oracle::of(&bench);
             for number in 0..50 {
                 let stored = Stored { version: 5, bytes: number as u32 % 2 };
-                let answer = super::bench::store(&driver, &mut oracle, key(number, false), stored);
+                let answer = kvdrive_rigs::drive::store(&driver, &mut oracle, key(number, false), stored);
                 assert_eq!(answer, Ok(()), "{}", row.name);
             }
             check_all(&driver, &oracle);

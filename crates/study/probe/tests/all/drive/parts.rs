@@ -10,8 +10,8 @@ use kvdrive_link::{HostMemory, QueuePair};
 use kvdrive_nvme::{Command, Key, RetrieveOptions, RetrievePart, Status, Store, StoreOptions, StorePart};
 use kvdrive_sim::Sim;
 
-use super::bench::{Bench, LARGE, Stored, document, key, value};
 use super::storm::submit;
+use kvdrive_rigs::drive::{Bench, LARGE, Stored, document, key, value};
 
 const PART_BYTES: u32 = 4096;
 

@@ -19,7 +19,7 @@ use kvdrive_run::Watch;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::{Op, ValueSpec, Workload};
 
-use super::bench::{
+use kvdrive_rigs::drive::{
     Bench, LARGE, LARGE_SIZES, LITTLE_DRAM, ROUND_ROBIN_ON_FLAT, SIZES, document, key, usual_and_flat,
 };
 

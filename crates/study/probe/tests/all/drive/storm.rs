@@ -12,7 +12,7 @@ use kvdrive_link::{HostMemory, LocalMemory, QueuePair};
 use kvdrive_nvme::{Command, Key, SglDescriptor, Sqe, Status, Store, Write, inline, opcode};
 use kvdrive_sim::{Rng, Sim};
 
-use super::bench::{Bench, Oracle, Stored, check_all, check_one, document, usual_and_flat, value};
+use kvdrive_rigs::drive::{Bench, Oracle, Stored, check_all, check_one, document, usual_and_flat, value};
 
 const NSID: u32 = 1;
 

@@ -27,8 +27,8 @@ use kvdrive_host::modelled::Driver;
 use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::Sim;
 
-use super::bench::Bench;
 use super::faults::parse;
+use kvdrive_rigs::drive::Bench;
 
 /// The drive whose image is kept. These lines are as much a part of the images as their bytes.
 const DRIVE: &[&str] = &[

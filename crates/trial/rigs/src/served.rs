@@ -19,7 +19,7 @@ use kvdrive_subsystem::subsystem::{Options, Served, Subsystem};
 use kvdrive_subsystem::tcp::connection::Limits;
 use kvdrive_subsystem::tcp::listener::{Server, ServerHandle, Sockets};
 
-use super::memory::Memory;
+use crate::memory::Memory;
 
 /// The namespace of the served subsystem.
 #[derive(Clone)]

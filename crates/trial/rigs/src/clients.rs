@@ -1,5 +1,5 @@
-//! The behaviour that all clients share. A test of each kind calls [`check`]; the one over a network is in
-//! crate `subsystem`.
+//! The behaviour that all clients share. A test of each kind calls [`check`]: those within a program in crate `host`, the one
+//! over a network in crate `subsystem`.
 
 use kvdrive_content::{Piece, Region};
 use kvdrive_host::{Answer, Call, Calls, Client, Completion, Content, Error, Pair, Pipelined};

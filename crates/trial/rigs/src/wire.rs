@@ -6,7 +6,7 @@ use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Address, Event, Options, Subsystem};
 use kvdrive_subsystem::tcp::connection::{Connection, Limits};
 
-use super::memory::Memory;
+use crate::memory::Memory;
 
 /// A connection without a socket.
 pub struct Wire {
