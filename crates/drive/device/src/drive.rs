@@ -10,12 +10,8 @@ use std::rc::Rc;
 
 use kvdrive_declare::{Counters, Section, Sections, image_keys};
 use kvdrive_engines::firmware::Cores;
-use kvdrive_engines::hash::HashConfig;
-use kvdrive_engines::lsm::LsmConfig;
-use kvdrive_engines::stored::StoredConfig;
-use kvdrive_engines::{EngineConfig, Parts, Utilization};
+use kvdrive_engines::{EngineConfig, EngineSettings, Parts, Utilization};
 use kvdrive_flash::faults::Faults;
-use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::identity::Identity;
 use kvdrive_flash::media::file::ImageMoment;
 use kvdrive_flash::media::file::extent::shortened;
@@ -48,14 +44,8 @@ pub struct DriveConfig {
     pub controller: ControllerConfig,
     /// Flash.
     pub flash: FlashConfig,
-    /// Page mapping, for engines that are built on it.
-    pub ftl: FtlConfig,
-    /// Engine `lsm`.
-    pub lsm: LsmConfig,
-    /// Engines that are hash FTLs.
-    pub hash: HashConfig,
-    /// Engines that are stores over pages.
-    pub stored: StoredConfig,
+    /// Settings of the engine, and of the others.
+    pub engines: EngineSettings,
     /// Power-protected memory, bytes. Needing more is a broken invariant.
     pub protected_bytes: u64,
     /// Where pages are kept.
@@ -97,10 +87,7 @@ impl DriveConfig {
         EngineConfig {
             name: self.engine.clone(),
             flash: self.flash.clone(),
-            ftl: self.ftl.clone(),
-            lsm: self.lsm.clone(),
-            hash: self.hash.clone(),
-            stored: self.stored.clone(),
+            engines: self.engines.clone(),
             runners: self.controller.dispatch.runners(),
             copy: self.controller.costs.copy,
             protected_bytes: self.protected_bytes,

@@ -1,14 +1,11 @@
 //! What an engine is built from.
 
-use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_flash::power::{Journal, Owner};
 use kvdrive_flash::{FlashConfig, FlashPort};
 use kvdrive_sim::Sim;
 
 use crate::firmware::{CopyCosts, Cores};
-use crate::hash::HashConfig;
-use crate::lsm::LsmConfig;
-use crate::stored::config::StoredConfig;
+use crate::table::EngineSettings;
 
 /// The part of a drive's configuration that engines read.
 #[derive(Clone, Debug)]
@@ -17,14 +14,8 @@ pub struct EngineConfig {
     pub name: String,
     /// Flash.
     pub flash: FlashConfig,
-    /// Page mapping, for engines that are built on it.
-    pub ftl: FtlConfig,
-    /// Engine `lsm`.
-    pub lsm: LsmConfig,
-    /// Engines that are hash FTLs.
-    pub hash: HashConfig,
-    /// Engines that are stores over pages.
-    pub stored: StoredConfig,
+    /// Settings of the engine, and of the others.
+    pub engines: EngineSettings,
     /// Commands that are worked on at once: contexts, or I/O threads.
     pub runners: u32,
     /// Costs of copying.

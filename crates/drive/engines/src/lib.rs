@@ -8,10 +8,11 @@
 //! [`Engine::commit`] makes the value visible under its key. Nothing is visible before, and a place that is not
 //! committed is given back.
 //!
-//! A new engine is one folder here and one row in the table of drives (crate `device`, `ENGINES`).
+//! A new engine is one folder here and one row in [`table`].
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`table`] | the engines, a row for each folder |
 //! | [`lsm`] | LSM-tree over a value log |
 //! | [`hash`] | hash-table FTLs: `original`, `plus`, `plus2` |
 //! | [`stored`] | any store of crate `store`, on logical pages |
@@ -41,9 +42,11 @@ pub mod lsm;
 pub mod packing;
 pub mod page_buffer;
 pub mod stored;
+pub mod table;
 pub mod value_log;
 
 pub use config::{EngineConfig, Parts};
+pub use table::EngineSettings;
 
 /// Most keys in one call of [`Engine::expect`]: the memory that their operations will touch fits the machine's
 /// second-level cache.
@@ -203,6 +206,18 @@ pub trait Engine: Exposing + 'static {
 
     /// Applies journal records to an image: the result is that of [`Engine::protected_image`] after them.
     fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError>
+    where
+        Self: Sized;
+
+    /// Can there be such a drive?
+    ///
+    /// Errors: a line that begins with the key at fault.
+    fn check(config: &EngineConfig) -> Result<(), PowerOnError>
+    where
+        Self: Sized;
+
+    /// Settings that two drives must have in common to read each other's images. The configuration was checked.
+    fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)>
     where
         Self: Sized;
 

@@ -209,11 +209,11 @@ fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
     Ok(match (engine.as_str(), runs) {
         _ if config.has_store_on_host() => format!("{workload} {} on host", config.host.store),
         (engine, 1) if looks_at(engine, "packing") => {
-            format!("{workload} {} {}", config.host.transfer.method, config.packing.policy)
+            format!("{workload} {} {}", config.host.transfer.method, config.engines.lsm.packing.policy)
         }
         (_, 1) => format!("{engine} {workload}"),
         _ => {
-            let dram = document.dram_point().unwrap_or(config.hash.dram_accounting.name());
+            let dram = document.dram_point().unwrap_or(config.engines.hash.dram_accounting.name());
             format!("{engine} {dram} {}", number_of(runs as u64, "workload"))
         }
     })

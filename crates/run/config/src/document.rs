@@ -15,7 +15,7 @@ use kvdrive_workload::{self as workload, OwnWorkload, PRESETS, Row};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint, LSM_DRAM_BYTES};
-use crate::profiles::{PROFILES, Profile, SAKER, STORE_SECTIONS, WORKLOAD};
+use crate::profiles::{ENGINES, PROFILES, Profile, SAKER, WORKLOAD};
 use crate::rules::{self, rules};
 use crate::sections::Config;
 pub use capacity::binary;
@@ -119,7 +119,7 @@ impl Document {
             let of_tests = "";
             #[cfg(test)]
             let of_tests = super::probe::PROFILE;
-            toml = text(&format!("{}{STORE_SECTIONS}{SAKER}{WORKLOAD}{of_tests}", profile.text));
+            toml = text(&[profile.text, &ENGINES.concat(), SAKER, WORKLOAD, of_tests].concat());
         }
         Document {
             toml,
@@ -244,8 +244,8 @@ impl Document {
         let flash_bytes = config.flash.geometry().data_bytes() as f64;
         config.workload.precondition_bytes = (config.workload.precondition * flash_bytes) as u64;
         if let Some(own) = self.own_packing {
-            config.packing.policy = own.row().name.to_owned();
-            config.packing.own = Some(own);
+            config.engines.lsm.packing.policy = own.row().name.to_owned();
+            config.engines.lsm.packing.own = Some(own);
         }
         let checked = rules::check_conditions(&config);
         match &self.capacity {

@@ -32,7 +32,6 @@ pub use rules::{all as settings, check_load_of, conditions, rules, setting};
 pub use scale::Scale;
 pub use sections::{
     Config, EngineSection, HostSection, NO_STORE, PowerSection, RatedSection, RunSection, SakerSection,
-    StoreSection,
 };
 
 /// Is there such a key?

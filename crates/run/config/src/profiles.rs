@@ -1,8 +1,7 @@
 //! The embedded profiles, and the one that each engine was published on.
 
-use kvdrive_device::engines::BLOCK;
-use kvdrive_engines::hash::SCHEMES;
-use kvdrive_store::store_row;
+pub(crate) use kvdrive_engines::table::DEFAULTS as ENGINES;
+use kvdrive_engines::table::about;
 
 /// One embedded profile.
 pub struct Profile {
@@ -112,17 +111,9 @@ pub const DEFAULT_PROFILE: &str = PROFILES[0].name;
 /// drive and, over its blocks, on the host. An unknown engine gets [`DEFAULT_PROFILE`], and is refused by the
 /// configuration later.
 pub fn default_profile(engine: &str) -> &'static str {
-    if SCHEMES.iter().any(|row| row.name == engine) {
-        "kvvirt"
-    } else if engine == BLOCK.name || store_row(engine).is_some() {
-        "saker-mid"
-    } else {
-        DEFAULT_PROFILE
-    }
+    about(engine).map_or(DEFAULT_PROFILE, |about| about.profile)
 }
 
-/// The sections of engines that are stores over pages, the same for every profile.
-pub(crate) const STORE_SECTIONS: &str = include_str!("../profiles/store.toml");
 /// The `[saker]` section, the same for every profile.
 pub(crate) const SAKER: &str = include_str!("../profiles/saker.toml");
 /// The `[workload]` section, the same for every profile.

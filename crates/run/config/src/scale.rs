@@ -56,7 +56,8 @@ impl Scale {
         if self.divisor <= Scale::SMALLEST_OF_HASH || config.ignores(KEPT_FREE[0].0).is_some() {
             return Ok(());
         }
-        let (left, free) = (config.flash.blocks_per_die, config.hash.gc_low_superblocks + OPEN_SUPERBLOCKS);
+        let (left, free) =
+            (config.flash.blocks_per_die, config.engines.hash.gc_low_superblocks + OPEN_SUPERBLOCKS);
         let problem = format!(
             "{self} leaves {} {left} superblocks, {free} of them free or open: counts differ from those of \
              larger drives; the smallest scale of this engine is 1/{}",
@@ -118,8 +119,12 @@ impl Document {
             let value = self.integer(key);
             self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
         }
-        let kept = if config.hash.dram_accounting == Accounting::Total { buffered_bytes(&config) } else { 0 };
-        let dram_bytes = config.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
+        let kept = if config.engines.hash.dram_accounting == Accounting::Total {
+            buffered_bytes(&config)
+        } else {
+            0
+        };
+        let dram_bytes = config.engines.hash.dram_bytes.saturating_sub(kept) / scale.divisor + kept;
         // The shrunk DRAM still belongs to the named point.
         let point = self.dram_point;
         self.set(&format!("{DRAM_BYTES}={dram_bytes}"))?;

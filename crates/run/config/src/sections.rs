@@ -5,13 +5,9 @@
 use kvdrive_declare::{Section, When};
 use kvdrive_device::MediaConfig;
 use kvdrive_device::config::ControllerConfig;
-use kvdrive_device::engines::{BLOCK, ENGINES, engine_row};
-use kvdrive_engines::hash::HashConfig;
-use kvdrive_engines::lsm::{GcConfig, IndexConfig};
-use kvdrive_engines::packing::PackingConfig;
-use kvdrive_engines::page_buffer::BufferConfig;
+use kvdrive_device::engines::{BLOCK, ENGINES};
+use kvdrive_engines::EngineSettings;
 use kvdrive_flash::FlashConfig;
-use kvdrive_flash::ftl::FtlConfig;
 use kvdrive_host::modelled::HostCosts;
 use kvdrive_host::modelled::saker::SakerCosts;
 use kvdrive_link::LinkConfig;
@@ -19,37 +15,8 @@ use kvdrive_link::transfer::{PAIRS, TransferConfig};
 use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
 use kvdrive_saker::cache::EVICTIONS;
 use kvdrive_saker::{BatchSize, CacheConfig, Charge, Containers};
-use kvdrive_store::btree::BtreeOptions;
-use kvdrive_store::hashlog::HashlogOptions;
-use kvdrive_store::lsmtree::LsmtreeOptions;
-use kvdrive_store::{STORES, StepSettings, store_row};
+use kvdrive_store::STORES;
 use kvdrive_workload::WorkloadParams;
-
-/// The setting is read if the engine, or the store on the host, reads its section. A section that belongs to
-/// no engine in particular is read by all.
-const OF_ENGINE: When = When::row("engine.name", engine_has);
-/// Stores are in the drive or on the host.
-const OF_ENGINE_OR_HOST: When =
-    When::Any(&[When::row("engine.name", engine_has), When::row("host.store", store_has)]);
-
-fn engine_has(engine: &str, key: &str) -> bool {
-    let section = key.split('.').next().unwrap_or(key);
-    let is_of_engines = ENGINES.iter().any(|row| row.sections.contains(&section));
-    !is_of_engines || engine_row(engine).is_ok_and(|row| row.sections.contains(&section))
-}
-
-fn store_has(store: &str, key: &str) -> bool {
-    let section = key.split('.').next().unwrap_or(key);
-    store_row(store).is_some_and(|row| row.sections.contains(&section))
-}
-
-/// The store takes the step of the setting, in the drive or on the host.
-const TAKES_STEP: When =
-    When::Any(&[When::row("engine.name", takes_step), When::row("host.store", takes_step)]);
-
-fn takes_step(store: &str, key: &str) -> bool {
-    store_row(store).is_some_and(|row| row.steps.iter().any(|step| step.key() == key))
-}
 
 /// Name in `host.store` of a drive that takes pairs.
 pub const NO_STORE: &str = "none";
@@ -70,27 +37,12 @@ pub struct Config {
     /// Firmware and its cores.
     #[setting(part)]
     pub controller: ControllerConfig,
-    /// Power-protected NAND page buffer.
-    #[setting(part, when = &[OF_ENGINE])]
-    pub buffer: BufferConfig,
-    /// Where values land in a page.
-    #[setting(part, when = &[OF_ENGINE])]
-    pub packing: PackingConfig,
-    /// The index.
-    #[setting(part, when = &[OF_ENGINE])]
-    pub lsm: IndexConfig,
     /// NAND.
     #[setting(part)]
     pub flash: FlashConfig,
-    /// Flash translation.
-    #[setting(part, when = &[OF_ENGINE])]
-    pub ftl: FtlConfig,
-    /// Garbage collection of the value log.
-    #[setting(part, when = &[OF_ENGINE])]
-    pub gc: GcConfig,
-    /// Engines that are hash FTLs.
-    #[setting(part, when = &[OF_ENGINE])]
-    pub hash: HashConfig,
+    /// The engines: pages, buffers, indexes, collection.
+    #[setting(part)]
+    pub engines: EngineSettings,
     /// What survives a power cut.
     #[setting(part)]
     pub power: PowerSection,
@@ -103,18 +55,6 @@ pub struct Config {
     /// The run itself.
     #[setting(part)]
     pub run: RunSection,
-    /// Engines that are stores over pages.
-    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
-    pub store: StoreSection,
-    /// The store `hashlog`.
-    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
-    pub hashlog: HashlogOptions,
-    /// The store `lsmtree`.
-    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
-    pub lsmtree: LsmtreeOptions,
-    /// The store `btree`.
-    #[setting(part, when = &[OF_ENGINE_OR_HOST])]
-    pub btree: BtreeOptions,
     /// The layer in front of the driver.
     #[setting(part)]
     pub saker: SakerSection,
@@ -299,17 +239,4 @@ pub struct RunSection {
     /// Length of the intervals in the report's series of operations, ns of the run's clock; 0: no series.
     #[setting(is = Integer(0, 1 << 60), shrinks)]
     pub interval_ns: u64,
-}
-
-/// `[store]`: stores over pages, in the drive or on the host. Steps of work, in picoseconds of a core.
-#[derive(Clone, Debug, PartialEq, Section)]
-#[section("store")]
-pub struct StoreSection {
-    /// Most bytes of operations that are in protected memory and not yet on pages; 0: half of the protected memory that
-    /// is available for them.
-    #[setting(is = Integer(0, 1 << 40), shrinks, when = &[When::row("engine.name", store_has)])]
-    pub operations_bytes: u64,
-    /// What its steps cost.
-    #[setting(part, when = &[TAKES_STEP])]
-    pub costs: StepSettings,
 }

@@ -2,7 +2,6 @@
 
 use std::rc::Rc;
 
-use kvdrive_engines::stored::StoredConfig;
 use kvdrive_host::blocks::BlockHost;
 use kvdrive_host::hostkv::{HostKv, HostKvConfig, OpenError};
 use kvdrive_host::modelled::saker::ModelledSaker;
@@ -82,12 +81,13 @@ pub fn store_on_host(
     let (name, row) = (&config.host.store, store_row_of(config)?);
     let blocks = BlockHost::connect(link.clone(), memory.clone(), config.host.costs)?;
     let threads = cores.len() as u32;
-    let StoredConfig { mut options, costs_ps, .. } = config.stored();
+    let stored = &config.engines.stored;
+    let mut options = stored.options.clone();
     (row.fit)(&mut options, BLOCK_BYTES, blocks.blocks(), threads);
     let setup = HostKvConfig {
         row,
         options: &options,
-        costs_ps,
+        costs_ps: stored.costs.0,
         entries: config.host.queue_entries,
         depth: config.host.depth.div_ceil(threads),
     };

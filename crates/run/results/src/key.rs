@@ -43,7 +43,7 @@ impl EntryKey {
         let mut runs = Vec::with_capacity(documents.len());
         for document in documents {
             let config = document.config()?;
-            let brings_code = config.workload.own.is_some() || config.packing.own.is_some();
+            let brings_code = config.workload.own.is_some() || config.engines.lsm.packing.own.is_some();
             if brings_code || config.media.has_file() || config.run.clock != "virtual" {
                 return Ok(None);
             }

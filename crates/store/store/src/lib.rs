@@ -30,6 +30,8 @@ pub mod value;
 
 use std::rc::Rc;
 
+use kvdrive_declare::Section;
+
 pub use cpu::{Cpu, Step, StepCosts, StepSettings, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
@@ -39,13 +41,17 @@ pub use store::{
 pub use value::{Part, StoredValue, Value};
 
 /// Options of every store: a field for each row of [`STORES`].
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Section)]
+#[section("store")]
 pub struct StoreOptions {
     /// Options of `hashlog`.
+    #[setting(part)]
     pub hashlog: hashlog::HashlogOptions,
     /// Options of `btree`.
+    #[setting(part)]
     pub btree: btree::BtreeOptions,
     /// Options of `lsmtree`.
+    #[setting(part)]
     pub lsmtree: lsmtree::LsmtreeOptions,
 }
 

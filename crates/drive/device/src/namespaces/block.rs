@@ -65,7 +65,7 @@ struct InPage {
 pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
     let fail = |line| Err(PowerOnError::Config(line));
     let geometry = config.flash.geometry();
-    config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
+    config.engines.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
     if !config.flash.enabled {
         return fail("nand.enabled: false; a drive of blocks has nothing but flash".into());
     }
@@ -73,7 +73,7 @@ pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
         let bytes = geometry.page_bytes;
         return fail(format!("flash.page_bytes: {bytes}; blocks need a multiple of {BLOCK_BYTES}"));
     }
-    let needed = AwayPages::bytes(logical_pages(&geometry, config.ftl.over_provisioning)) as u64;
+    let needed = AwayPages::bytes(logical_pages(&geometry, config.engines.ftl.over_provisioning)) as u64;
     if needed > config.protected_bytes {
         let has = config.protected_bytes;
         return fail(format!("power.protected_bytes: {has}; a bit for each page needs {needed}"));
@@ -82,7 +82,7 @@ pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
 }
 
 fn pages_of(config: &EngineConfig) -> u32 {
-    logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
+    logical_pages(&config.flash.geometry(), config.engines.ftl.over_provisioning)
 }
 
 fn open(config: &EngineConfig, image: &[u8]) -> Result<(Owner, AwayPages), PowerOnError> {
@@ -107,10 +107,10 @@ pub fn start(
     let Parts { sim, flash, journal, owner, config, .. } = parts;
     check(&config)?;
     let (ftl, away) = match image {
-        None => (Ftl::new(flash, &config.ftl), AwayPages::none(pages_of(&config))),
+        None => (Ftl::new(flash, &config.engines.ftl), AwayPages::none(pages_of(&config))),
         Some(image) => {
             let (_, away) = open(&config, image)?;
-            (Ftl::recover(flash, &config.ftl, &mut |_, _, _| {}), away)
+            (Ftl::recover(flash, &config.engines.ftl, &mut |_, _, _| {}), away)
         }
     };
     away.iter().for_each(|page| ftl.trim(Lpa(page)));

@@ -84,9 +84,9 @@ fn a_segment_that_cannot_be_collected_is_counted_and_comes_back_when_its_values_
     let mut config = config("lsm", None);
     config.media.kind = "ram".into();
     // It collects long before it must.
-    config.lsm.gc.free_segments_low = 30;
+    config.engines.lsm.gc.free_segments_low = 30;
     // Inside each store, one at a time.
-    (config.lsm.gc.victims, config.lsm.gc.ahead_segments) = (1, 0);
+    (config.engines.lsm.gc.victims, config.engines.lsm.gc.ahead_segments) = (1, 0);
     let bench = Bench::new(&config);
     bench.sim.block_on(|| {
         for number in 0..COLD {

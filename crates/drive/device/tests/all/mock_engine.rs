@@ -280,6 +280,14 @@ impl Engine for MockEngine {
         unreachable!("nothing keeps its journal")
     }
 
+    fn check(_config: &EngineConfig) -> Result<(), PowerOnError> {
+        unreachable!("no configuration names it")
+    }
+
+    fn image_settings(_config: &EngineConfig) -> Vec<(&'static str, String)> {
+        unreachable!("no configuration names it")
+    }
+
     fn counts(&self) -> Counts {
         Counts::default()
     }

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use kvdrive_device::engines::EngineRow;
 use kvdrive_device::{DriveConfig, MediaConfig};
+use kvdrive_engines::EngineSettings;
 use kvdrive_engines::hash::{HashConfig, SCHEMES};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::lsm::layout::LAYOUTS;
@@ -31,38 +32,41 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
         engine: engine.into(),
         controller: rig::controller_config(rig::on_contexts(2)),
         flash: FlashConfig { dies_per_channel: 1, ..flash_config() },
-        ftl: FtlConfig {
-            over_provisioning: 0.2,
-            victim: "greedy".into(),
-            gc_low_blocks: 2,
-            placement_dies: 2,
+        engines: EngineSettings {
+            ftl: FtlConfig {
+                over_provisioning: 0.2,
+                victim: "greedy".into(),
+                gc_low_blocks: 2,
+                placement_dies: 2,
+            },
+            lsm: LsmConfig {
+                buffer: BufferConfig { entries: 12, eviction: Eviction::Wait },
+                packing: PackingConfig {
+                    policy: "backfill".into(),
+                    dlt_entries: 8,
+                    slots_cross_pages: false,
+                    costs: PackingCosts::default(),
+                    own: None,
+                },
+                index: IndexConfig {
+                    layout: "sound".into(),
+                    memtable_entries: 32,
+                    rings: vec![3, 3, 4, 64],
+                    ..IndexConfig::default()
+                },
+                gc: GcConfig {
+                    enabled: true,
+                    segment_pages: 8,
+                    free_segments_low: 6,
+                    victims: 2,
+                    ahead_segments: 2,
+                    free_segments_reserved: 3,
+                },
+            },
+            stored: StoredConfig { operations_bytes: 65_536, ..StoredConfig::default() },
+            hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },
+            ..EngineSettings::default()
         },
-        lsm: LsmConfig {
-            buffer: BufferConfig { entries: 12, eviction: Eviction::Wait },
-            packing: PackingConfig {
-                policy: "backfill".into(),
-                dlt_entries: 8,
-                slots_cross_pages: false,
-                costs: PackingCosts::default(),
-                own: None,
-            },
-            index: IndexConfig {
-                layout: "sound".into(),
-                memtable_entries: 32,
-                rings: vec![3, 3, 4, 64],
-                ..IndexConfig::default()
-            },
-            gc: GcConfig {
-                enabled: true,
-                segment_pages: 8,
-                free_segments_low: 6,
-                victims: 2,
-                ahead_segments: 2,
-                free_segments_reserved: 3,
-            },
-        },
-        stored: StoredConfig { operations_bytes: 65_536, ..StoredConfig::default() },
-        hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },
         protected_bytes: 9 << 20,
         media: MediaConfig {
             kind: "file".into(),
@@ -82,13 +86,13 @@ pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
     }
     let variant = |(turn, packing): (usize, &PackingRow)| {
         let mut config = base.clone();
-        config.lsm.packing.policy = packing.name.into();
-        config.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
-        config.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
+        config.engines.lsm.packing.policy = packing.name.into();
+        config.engines.lsm.index.layout = LAYOUTS[turn % LAYOUTS.len()].name.into();
+        config.engines.lsm.index.compaction = COMPACTIONS[turn / 2 % COMPACTIONS.len()].name.into();
         if turn % 2 == 1 {
-            (config.lsm.index.dram_bytes, config.lsm.index.pinned_levels) = (20_000, 2);
+            (config.engines.lsm.index.dram_bytes, config.engines.lsm.index.pinned_levels) = (20_000, 2);
         }
-        config.lsm.buffer.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
+        config.engines.lsm.buffer.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
         config
     };
     PACKINGS.iter().enumerate().map(variant).collect()

@@ -552,6 +552,14 @@ impl<E: Dividing> Engine for Divided<E> {
         E::fold(config, image, records)
     }
 
+    fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+        E::check(config)
+    }
+
+    fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+        E::image_settings(config)
+    }
+
     fn counts(&self) -> Counts {
         let counts = self.engine.counts();
         if !self.is_in_use() {

@@ -18,7 +18,7 @@ use kvdrive_sim::{Ns, TaskCell, join_all};
 use super::config::HashConfig;
 use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};
 use super::cursor::HashCursor;
-use super::fit::of_config;
+use super::fit::{self, of_config};
 use super::gc;
 use super::image::Protected;
 use super::journal;
@@ -478,6 +478,14 @@ impl Engine for HashEngine {
     fn fold(config: &EngineConfig, image: &[u8], records: &[Vec<u8>]) -> Result<Vec<u8>, PowerOnError> {
         let (scheme, hash) = of_config(config)?;
         Ok(journal::fold(scheme, &hash, &config.flash.geometry(), image, records)?)
+    }
+
+    fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+        fit::check(config)
+    }
+
+    fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+        fit::image_settings(config)
     }
 
     fn counts(&self) -> Counts {

@@ -20,7 +20,8 @@ pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfi
         let line = format!("nand.enabled: false; engine {} keeps its pairs on flash only", config.name);
         return Err(PowerOnError::Config(line));
     }
-    let hash = config.hash.of(scheme);
+    let mut hash = config.engines.hash.of(scheme);
+    hash.costs.copy = config.copy;
     hash.check(&config.flash.geometry())
         .map_err(|(key, what)| PowerOnError::Config(format!("hash.{key}: {what}")))?;
     Ok((scheme, hash))
@@ -31,7 +32,7 @@ pub fn of_config(config: &EngineConfig) -> Result<(&'static SchemeRow, HashConfi
 /// # Panics
 /// If the configuration names another engine.
 pub fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
-    image_keys(&config.hash.of(scheme(&config.name).expect("the configuration was checked")))
+    image_keys(&config.engines.hash.of(scheme(&config.name).expect("the configuration was checked")))
 }
 
 /// Checks that `config` describes a hash engine and has the power-protected memory it needs.

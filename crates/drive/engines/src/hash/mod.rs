@@ -35,6 +35,7 @@
 //!
 //! Lists are in the order of the hash table, not of keys, and start at the slot of a key.
 
+mod about;
 mod ahead;
 mod batch;
 pub mod cache;
@@ -67,5 +68,5 @@ pub mod validity;
 pub use commands::{Found, HashEngine, Place};
 pub use config::{Accounting, HashConfig, HashCosts, Omissions, SecondChance};
 pub use cursor::HashCursor;
-pub use fit::{check, image_settings, of_config};
+pub use fit::of_config;
 pub use scheme::{SCHEMES, SchemeRow, scheme};

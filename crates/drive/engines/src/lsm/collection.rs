@@ -269,7 +269,7 @@ impl Lsm {
         const LEAST_MEMTABLES: u64 = 4;
         self.keep_room_for_index();
         self.deletes.set(self.deletes.get() + 1);
-        let least = LEAST_MEMTABLES * u64::from(self.config.lsm.index.memtable_entries);
+        let least = LEAST_MEMTABLES * u64::from(self.config.engines.lsm.index.memtable_entries);
         if self.deletes.get() < least || self.deletes.get() < self.index.entries() / 4 {
             return;
         }

@@ -11,15 +11,20 @@ use crate::packing::PackingConfig;
 use crate::page_buffer::BufferConfig;
 
 /// Settings of the engine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Section)]
+#[section("lsm")]
 pub struct LsmConfig {
     /// The page buffer.
+    #[setting(part)]
     pub buffer: BufferConfig,
     /// Where values go within pages.
+    #[setting(part)]
     pub packing: PackingConfig,
     /// The index.
+    #[setting(part)]
     pub index: IndexConfig,
     /// Garbage collection of the value log.
+    #[setting(part)]
     pub gc: GcConfig,
 }
 

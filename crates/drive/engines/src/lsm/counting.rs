@@ -19,7 +19,7 @@ impl Lsm {
     /// Has the count of live bytes grown so much since the last merge of the whole index that another one is due? Asked
     /// when the index has changed.
     pub(super) fn count_is_due(&self) -> bool {
-        let percent = u64::from(self.config.lsm.index.count_growth_percent);
+        let percent = u64::from(self.config.engines.lsm.index.count_growth_percent);
         if percent == 0 || !self.config.flash.enabled {
             return false;
         }

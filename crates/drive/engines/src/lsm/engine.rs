@@ -32,7 +32,7 @@ use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
 use super::ahead::Ahead;
 use super::cursor::Cursor;
 use super::entry::Entry;
-use super::fit::{logical_pages, pool, shape, tables_in_protected_bytes};
+use super::fit::{self, logical_pages, pool, shape, tables_in_protected_bytes};
 use super::futile::Futile;
 use super::index::{Index, IndexParts, IndexWork};
 use super::journal::{self, Liveness, Protected};
@@ -300,7 +300,7 @@ impl Engine for LsmEngine {
 
     /// All entries of a batch go to one memtable.
     fn atomic_batches(&self) -> Option<AtomicLimits> {
-        let requests = self.config.lsm.index.memtable_entries.min(BATCH_REQUESTS_MAX);
+        let requests = self.config.engines.lsm.index.memtable_entries.min(BATCH_REQUESTS_MAX);
         Some(AtomicLimits { requests, bytes: self.log.packed_max_bytes() })
     }
 
@@ -409,14 +409,14 @@ impl Engine for LsmEngine {
         let mut strays = Vec::new();
         let ftl = match &protected {
             _ if !config.flash.enabled => None,
-            None => Some(Ftl::new(flash, &config.ftl)),
+            None => Some(Ftl::new(flash, &config.engines.ftl)),
             Some(protected) => {
                 let mut found = |lpa: Lpa, kind: u8, tag: &[u8; 48]| {
                     if !tables.found(lpa, kind, tag) && !protected.values.owns(lpa.0, kind, tag) {
                         strays.push(lpa);
                     }
                 };
-                Some(Ftl::recover(flash, &config.ftl, &mut found))
+                Some(Ftl::recover(flash, &config.engines.ftl, &mut found))
             }
         };
         if let Some(ftl) = &ftl {
@@ -434,10 +434,18 @@ impl Engine for LsmEngine {
         journal::fold(config, image, records)
     }
 
+    fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+        fit::check(config)
+    }
+
+    fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+        fit::image_settings(config)
+    }
+
     fn counts(&self) -> Counts {
         let own = Own {
             lost_segments: self.damaged.borrow().len(),
-            packing_bytes: self.config.lsm.packing.state_bytes(),
+            packing_bytes: self.config.engines.lsm.packing.state_bytes(),
         };
         let counts = self.memcpy.counts().and(&self.moved).and(&self.log.statistics());
         let counts = counts.and(&self.log.buffer_statistics()).and(&self.index.counters()).and(&own);
@@ -472,8 +480,8 @@ impl Lsm {
     ) -> Result<Lsm, PowerOnError> {
         let pool = pool(&config, logical_pages(&config), ftl.clone());
         let shape = shape(&config, &pool)?;
-        let (page_bytes, entries) = (config.flash.page_bytes, config.lsm.buffer.entries);
-        let buffer = PageBuffer::new(&sim, ftl.clone(), entries, config.lsm.buffer.eviction, page_bytes);
+        let (page_bytes, buffer) = (config.flash.page_bytes, &config.engines.lsm.buffer);
+        let buffer = PageBuffer::new(&sim, ftl.clone(), buffer.entries, buffer.eviction, page_bytes);
         let damaged = |reason: String| ImageError::new(0, reason);
         let (values, image) = protected.map(|protected| (protected.values, protected.index)).unzip();
         let log = match values {
@@ -491,7 +499,7 @@ impl Lsm {
             values: liveness.clone(),
             journal: liveness.clone(),
         };
-        let (index_config, is_new) = (config.lsm.index.clone(), image.is_none());
+        let (index_config, is_new) = (config.engines.lsm.index.clone(), image.is_none());
         let index = match image {
             None => Index::new(parts, index_config),
             Some(image) => Index::recover(parts, index_config, image, tables)
@@ -517,7 +525,7 @@ impl Lsm {
             moved: Moved::default(),
             ftl,
             copy: config.copy,
-            gc: config.lsm.gc.clone(),
+            gc: config.engines.lsm.gc.clone(),
             config,
             owner,
             cores,

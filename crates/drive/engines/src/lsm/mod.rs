@@ -3,6 +3,7 @@
 //! Begin reading at `engine`, where the two are joined. This module has the index, and the parts that belong to both;
 //! the log of values is [`crate::value_log`], and pages find their place on flash by [`kvdrive_flash::ftl`].
 
+mod about;
 mod ahead;
 mod batch;
 pub mod bloom;
@@ -32,6 +33,5 @@ pub use config::{GcConfig, IndexConfig, LsmConfig};
 pub use cursor::{Cursor, Snapshot};
 pub use engine::{Found, LsmEngine, PairCursor};
 pub use entry::{Entry, TableId, ValueLiveness};
-pub use fit::{check, image_settings};
 pub use index::{FlushedSince, Index, IndexCounters, IndexParts};
 pub use recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord};

@@ -10,12 +10,12 @@ use super::image::OPERATION_BYTES;
 use crate::config::EngineConfig;
 
 pub(super) fn pages_of(config: &EngineConfig) -> u32 {
-    logical_pages(&config.flash.geometry(), config.ftl.over_provisioning)
+    logical_pages(&config.flash.geometry(), config.engines.ftl.over_provisioning)
 }
 
 /// The options of a drive's store, with those filled in that follow from the drive.
 pub fn options(config: &EngineConfig) -> StoreOptions {
-    let mut options = config.stored.options.clone();
+    let mut options = config.engines.stored.options.clone();
     let page_bytes = config.flash.geometry().page_bytes;
     (row(config).fit)(&mut options, page_bytes, pages_of(config).into(), threads(config));
     options
@@ -23,7 +23,7 @@ pub fn options(config: &EngineConfig) -> StoreOptions {
 
 /// Settings that two drives with this store must have in common.
 pub fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
-    let mut settings = image_keys(&config.ftl);
+    let mut settings = image_keys(&config.engines.ftl);
     settings.extend((row(config).layout)(&options(config)));
     settings
 }
@@ -59,7 +59,7 @@ impl Shares {
             let needed = besides + 2 * LEAST;
             return Err(format!("power.protected_bytes: {has}; a store needs {needed} on this drive"));
         }
-        match config.stored.operations_bytes {
+        match config.engines.stored.operations_bytes {
             0 => Ok(Shares { staged: half, operations: half }),
             bytes if (LEAST..=half).contains(&bytes) => Ok(Shares { staged: half, operations: bytes }),
             bytes => Err(format!(

@@ -10,7 +10,8 @@
 //! A value is staged in protected memory while it arrives. Unfinished values may have half of that memory; beyond it
 //! the host is told to try again.
 
-pub(crate) mod config;
+mod about;
+mod config;
 mod cpu;
 mod fit;
 mod image;
@@ -45,8 +46,8 @@ use crate::{Engine, EngineConfig, GiveUpCursor, HeldByCursors, Memcpy, PairChang
 pub use config::StoredConfig;
 pub use cpu::GUESSED_COSTS_PS;
 use cpu::{FirmwareCpu, Threads};
+pub use fit::options;
 use fit::{Shares, pages_of, row, threads};
-pub use fit::{image_settings, options};
 use image::{OPERATION_BYTES, Operation, Protected, StoreRecord};
 use pages::FlashPages;
 pub use place::Place;
@@ -54,10 +55,10 @@ use place::Staged;
 use trimmed::Trimmed;
 
 /// Can there be a drive like this? If not, a line that begins with the key to blame.
-pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
     let fail = |line| Err(PowerOnError::Config(line));
     let geometry = config.flash.geometry();
-    config.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
+    config.engines.ftl.check(&geometry).or_else(|error| fail(format!("ftl.{error}")))?;
     if !config.flash.enabled {
         let name = &config.name;
         return fail(format!("nand.enabled: false; engine {name} keeps its pairs on flash only"));
@@ -449,14 +450,14 @@ impl Engine for StoredEngine {
         check(&config)?;
         let (ftl, trimmed, operations, next_number, mark, issued) = match image {
             None => {
-                let ftl = Ftl::new(flash, &config.ftl);
+                let ftl = Ftl::new(flash, &config.engines.ftl);
                 let away = AwayPages::all(ftl.logical_pages());
                 (ftl, Trimmed::new(away, 0), VecDeque::new(), 0, Vec::new(), Issued::default())
             }
             Some(image) => {
                 let found = Protected::decode(pages_of(&config), image)?;
                 let (of_image, mut trimmed) = (found.trimmed.next_write, found.trimmed);
-                let ftl = Ftl::recover(flash, &config.ftl, &mut |lpa, _, tag| {
+                let ftl = Ftl::recover(flash, &config.engines.ftl, &mut |lpa, _, tag| {
                     trimmed.found(lpa, tag, of_image);
                 });
                 let operations = VecDeque::from(found.operations);
@@ -465,11 +466,11 @@ impl Engine for StoredEngine {
         };
         let trimmed = Rc::new(TaskCell::new(trimmed));
         let begun = operations.iter().filter(|operation| !operation.is_carried_out).count() as u32;
-        let options = options(&config);
+        let (options, served) = (options(&config), threads(&config));
         let background = (row(&config).background)(&options);
-        let served = threads(&config);
         let log_segment_pages = (row(&config).log_segment_pages)(&options, ftl.page_bytes());
-        let cpu = Rc::new(FirmwareCpu::new(&sim, &cores, config.stored.costs_ps, Thread(served), background));
+        let costs_ps = config.engines.stored.costs.0;
+        let cpu = Rc::new(FirmwareCpu::new(&sim, &cores, costs_ps, Thread(served), background));
         let beside = if background.is_some() { BACKGROUND_THREADS } else { 0 };
         let ground = Ground {
             pages: Rc::new(FlashPages::new(&sim, &ftl, &journal, &trimmed, log_segment_pages)),
@@ -528,6 +529,14 @@ impl Engine for StoredEngine {
         power::replay(records, |change| protected.apply(change, pages))?;
         let Protected { owner, trimmed, operations, next_number, mark, issued } = &protected;
         Ok(Protected::encode(owner, trimmed, operations, *next_number, mark, *issued))
+    }
+
+    fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
+        check(config)
+    }
+
+    fn image_settings(config: &EngineConfig) -> Vec<(&'static str, String)> {
+        fit::image_settings(config)
     }
 
     fn counts(&self) -> Counts {

@@ -2,7 +2,7 @@
 //!
 //! A file that uses another one which uses the first again is a *circle*: neither is understood without the other, and a
 //! change of one is a change of both. Three forms of it are no circles here: a table and its rows (everything in a
-//! `static` or `const`); methods of a type in a file below that of the type; and uses by tests. Each other one is
+//! `static`, a `const`, or a macro of rows that other crates expand, too); methods of a type in a file below that of the type; and uses by tests. Each other one is
 //! refused, unless [`PARTS`] has it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -207,6 +207,11 @@ impl File {
                 file.extended.extend(extended);
                 file.take_names(&tokens, at + 1..block);
                 at = block;
+            } else if word == "macro_rules"
+                && tokens[..at].ends_with(&["macro_export", "]"].map(str::to_owned))
+            {
+                // The rows of a table that several crates expand.
+                at = end_of_item(&tokens, at);
             } else if ["static", "const"].contains(&word)
                 && tokens.get(at + 2).is_some_and(|sign| sign == ":")
             {
@@ -448,6 +453,9 @@ fn a_circle_is_found_and_a_table_is_none() {
     assert_eq!(circles(&[root, ("a", a), ("b", "use crate::One; pub struct Two(One);")]), 1);
     let table = "pub struct Row; pub static ROWS: &[Row] = &[a::ROW, super::t::a::ROW];";
     assert_eq!(circles(&[("t", table), ("t/a", "use super::Row; pub const ROW: Row = Row;")]), 0);
+    let rows =
+        "pub struct Row; #[macro_export] macro_rules! rows { ($f:ident) => { $f! { $crate::t::a::Row } }; }";
+    assert_eq!(circles(&[("t", rows), ("t/a", "use super::Row; pub struct Row;")]), 0);
     let methods = "use super::Whole; pub struct Part; impl<T> Whole<T> { fn f() {} }";
     assert_eq!(circles(&[("t", "use a::Part; struct Whole<T>(T, Part);"), ("t/a", methods)]), 0);
     let more = "use super::{Other, Whole}; pub struct Part(Other); impl Whole { fn f() {} }";

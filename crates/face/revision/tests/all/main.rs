@@ -1,6 +1,7 @@
 //! The revision that a build reports: the build script, built and run on checkouts of two small crates; the statements
 //! of ARCHITECTURE.md about the source ([`rooms`]); and which files use which ([`files`]).
 
+mod engines;
 mod files;
 mod libraries;
 mod rooms;

@@ -93,7 +93,7 @@ fn fitted_sums_hold_with_the_line_time_of_the_link() {
             + link.cqe_write_ns
             + link.line_ns(link.write_wire_bytes(16))
             + host.complete_ns;
-        let store = around + costs.decode_store_ns + c.lsm.memtable_insert_ns;
+        let store = around + costs.decode_store_ns + c.engines.lsm.index.memtable_insert_ns;
         assert_eq!(store + costs.copy.copy_ns(32), 10_800, "{profile}: a store of 32 B in one command");
         assert_eq!(
             around + costs.decode_transfer_ns + costs.copy.copy_ns(56),
@@ -145,7 +145,7 @@ fn settings_take_units_and_leave_a_trace() {
     assert_eq!(config.flash.channels, 16);
     assert_eq!(config.host.transfer.method, "prp");
     assert_eq!(config.host.transfer.alpha, 2.0);
-    assert_eq!(config.lsm.rings, [4, 8, 16, 32]);
+    assert_eq!(config.engines.lsm.index.rings, [4, 8, 16, 32]);
     assert_eq!(config.power.protected_bytes, 32 << 20);
     assert_eq!(config.media.path, Some("/tmp/1".into()));
     let text = document.to_string();
@@ -202,7 +202,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ("power.zzz=8", "power.zzz: unknown key; [power] has protected_bytes"),
         (
             "qqq.www=8",
-            "qqq.www: unknown key; the sections are link, controller, host, engine, lsm, buffer, packing, flash, nand, ftl, gc, hash, power, rated, media, run, store, hashlog, lsmtree, btree, saker, workload",
+            "qqq.www: unknown key; the sections are link, controller, host, engine, lsm, flash, nand, ftl, buffer, packing, gc, hash, store, hashlog, btree, lsmtree, power, rated, media, run, saker, workload",
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
         ("=8", "=8: expected KEY=VALUE"),
@@ -308,10 +308,12 @@ fn a_drive_names_the_key_that_it_cannot_be_made_with() {
     let whole = config(&[]).drive();
     let cases: [(Change, &str); 4] = [
         (|drive| drive.flash.page_bytes = 12288, "flash.page_bytes: 12288; "),
-        (|drive| drive.ftl.gc_low_blocks = 1023, "ftl.gc_low_blocks: is 1023, "),
-        (|drive| drive.lsm.index.rings.clear(), "lsm.rings: "),
+        (|drive| drive.engines.ftl.gc_low_blocks = 1023, "ftl.gc_low_blocks: is 1023, "),
+        (|drive| drive.engines.lsm.index.rings.clear(), "lsm.rings: "),
         (
-            |drive| (drive.flash.blocks_per_die, drive.lsm.index.layout) = (32768, "published".into()),
+            |drive| {
+                (drive.flash.blocks_per_die, drive.engines.lsm.index.layout) = (32768, "published".into())
+            },
             "lsm.layout: \"published\" reaches ",
         ),
     ];

@@ -104,7 +104,7 @@ fn a_cache_is_that_of_the_layer_that_answers_reads_on_the_host() {
     };
     let sizes = |options: &RunOptions| {
         let config = config(options);
-        (config.lsmtree.row_cache_bytes, config.saker.cache_bytes)
+        (config.engines.stored.options.lsmtree.row_cache_bytes, config.saker.cache_bytes)
     };
     assert_eq!(sizes(&with("host", "lsmtree", "off")), (64 << 20, 0));
     assert_eq!(sizes(&with("disk", "lsmtree", "on")), (0, 64 << 20));
@@ -324,7 +324,7 @@ fn options_of_saker_are_for_the_runs_that_have_it() {
     let caches = cached.documents().unwrap().into_iter().map(|document| {
         let config = document.config().unwrap();
         let store = if config.has_store_on_host() { config.host.store } else { config.engine.name };
-        (store, config.lsmtree.row_cache_bytes >> 20, config.saker.cache_bytes >> 20)
+        (store, config.engines.stored.options.lsmtree.row_cache_bytes >> 20, config.saker.cache_bytes >> 20)
     });
     let mut caches: Vec<_> = caches.collect();
     caches.sort_unstable();

@@ -20,7 +20,7 @@ pub(super) fn store(config: &Config, connector: &Connector) -> anyhow::Result<Op
     let depth = config.host.depth.div_ceil(threads);
     let connect = || connector.connect_blocks(config.host.queue_entries, depth);
     let first = connect()?;
-    let mut options = config.stored().options;
+    let mut options = config.engines.stored.options.clone();
     (row.fit)(&mut options, BLOCK_BYTES, first.blocks(), threads);
     let of_thread = StoreThreadConfig { row, options, threads };
     let others = (1..of_thread.queues()).map(|_| connect());

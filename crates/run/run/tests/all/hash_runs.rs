@@ -204,16 +204,16 @@ fn a_scale_shrinks_drive_load_and_dram_together() {
     let full = shrunk("1", "published");
     assert_eq!((full.flash.blocks_per_die, full.workload.num), (16_384, 100_000_000));
     assert_eq!((full.workload.ops, full.workload.overwrites), (10_000_000, 100_000_000));
-    assert_eq!((full.hash.gc_low_superblocks, full.hash.dram_bytes), (8, 128 << 20));
+    assert_eq!((full.engines.hash.gc_low_superblocks, full.engines.hash.dram_bytes), (8, 128 << 20));
     let part = shrunk("1/64", "published");
     assert_eq!((part.flash.blocks_per_die, part.workload.num), (256, 1_562_500));
     assert_eq!((part.workload.ops, part.workload.overwrites), (156_250, 1_562_500));
-    assert_eq!((part.hash.gc_low_superblocks, part.hash.gc_stall_superblocks), (4, 3));
-    assert_eq!((part.hash.dram_bytes, part.hash.write_buffer_bytes), (2 << 20, 4 << 20));
+    assert_eq!((part.engines.hash.gc_low_superblocks, part.engines.hash.gc_stall_superblocks), (4, 3));
+    assert_eq!((part.engines.hash.dram_bytes, part.engines.hash.write_buffer_bytes), (2 << 20, 4 << 20));
     // The write buffer and pages on their way to flash are part of this budget and keep their size: 4 MiB,
     // and 426 pages.
     let kept = (4 << 20) + 426 * (32 << 10);
-    assert_eq!(shrunk("1/64", "total-256").hash.dram_bytes, ((256 << 20) - kept) / 64 + kept);
+    assert_eq!(shrunk("1/64", "total-256").engines.hash.dram_bytes, ((256 << 20) - kept) / 64 + kept);
     for wrong in ["2", "1/3", "1/512", "0", "1/0", "1/", "x"] {
         let error = wrong.parse::<Scale>().unwrap_err();
         assert_eq!(error, format!("\"{wrong}\": expected 1, or 1/2, 1/4, ... 1/256"));

@@ -140,11 +140,13 @@ fn at_a_part_of_its_size_a_store_has_a_part_of_its_buffers() {
         document.config().unwrap()
     };
     let (btree, lsmtree) = (shrunk("btree"), shrunk("lsmtree"));
-    assert_eq!((btree.btree.buffer_bytes, btree.btree.checkpoint_bytes), (1 << 20, 1 << 20));
-    assert_eq!((lsmtree.btree.buffer_bytes, lsmtree.workload.duration_ns), (64 << 20, 4_000_000));
-    let LsmtreeOptions { write_buffer_size, max_bytes_for_level_base, row_cache_bytes, .. } = lsmtree.lsmtree;
+    let [of_btree, of_lsmtree] = [&btree, &lsmtree].map(|config| &config.engines.stored.options);
+    assert_eq!((of_btree.btree.buffer_bytes, of_btree.btree.checkpoint_bytes), (1 << 20, 1 << 20));
+    assert_eq!((of_lsmtree.btree.buffer_bytes, lsmtree.workload.duration_ns), (64 << 20, 4_000_000));
+    let LsmtreeOptions { write_buffer_size, max_bytes_for_level_base, row_cache_bytes, .. } =
+        of_lsmtree.lsmtree;
     assert_eq!((write_buffer_size, max_bytes_for_level_base, row_cache_bytes), (1 << 20, 0, 500_000));
-    assert_eq!(btree.lsmtree.write_buffer_size, 64 << 20, "it has no effect");
+    assert_eq!(of_btree.lsmtree.write_buffer_size, 64 << 20, "it has no effect");
 }
 
 #[test]
@@ -266,7 +268,7 @@ fn a_store_on_the_host_does_the_same_work_in_both_clocks() {
     let settings = [&MIXED[..], &["host.threads=1", "host.depth=1", "workload.verify=values"]].concat();
     for row in STORES {
         let config = document(row.name, &settings).config().expect("it is one");
-        if (row.background)(&config.stored().options).is_some() {
+        if (row.background)(&config.engines.stored.options).is_some() {
             continue;
         }
         let (model, wall) = (report(row.name, &settings), wall(row.name, &settings, None));
