@@ -7,7 +7,8 @@
 //!
 //! Buffers of a store over pages (memtables, levels, nodes in memory) and read caches shrink as well, so that
 //! a short run fills and empties them as often as a long one and has the same hit rate. A duration of a run,
-//! and its intervals, are divided, too.
+//! and its intervals, are divided, too. So is the memtable of an index with a budget of DRAM: levels have sizes in
+//! memtables, and the same levels fit into the same share of DRAM then.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,6 +28,8 @@ use crate::sections::Config;
 const FEWER_ROWS: &str = "workload.shrink";
 /// Keys of superblocks that are kept free, which are divided too, with the least value of each.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
+/// Entries of the memtable of engine `lsm`, and the fewest that there may be.
+const MEMTABLE: (&str, u64) = ("lsm.memtable_entries", 16);
 
 /// A part of the full size: 1, 1/64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +118,8 @@ impl Document {
             let times = (u64::from(config.workload.shrink) * scale.divisor).min(Scale::SMALLEST);
             self.set(&format!("{FEWER_ROWS}={times}"))?;
         }
-        for (key, least) in KEPT_FREE {
+        let memtable = (config.engines.lsm.index.dram_bytes > 0).then_some(&MEMTABLE);
+        for (key, least) in KEPT_FREE.iter().chain(memtable) {
             let value = self.integer(key);
             self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
         }

@@ -29,7 +29,7 @@ use super::cursor::Snapshot;
 use super::entry::{Entry, ValueLiveness, is_current};
 use super::layout::{KeyClass, Layout, Start, TableShape, layout_row};
 use super::levels::Version;
-use super::lookup;
+use super::lookup::{self, Search};
 use super::memtable::{Memtable, Pair};
 use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
 use super::room::Ledger;
@@ -338,18 +338,30 @@ impl Index {
         inner.cores.of(Role::Dispatch).run_noted(probe_ns, "index", "look into the memtable");
         let newest = match self.find_in_memory(key) {
             Some(entry) => Some(entry),
-            None => {
-                let tables = inner.tables.borrow().clone();
-                let core = inner.cores.of(Role::Dispatch);
-                let (layout, mut reads) = (&*inner.layout, 0);
-                let found = lookup::find(&tables, layout, key, core, probe_ns, Purpose::Lookup, &mut reads);
-                if let Some(dram) = self.dram() {
-                    dram.note_lookup(reads);
-                }
-                found?
-            }
+            None => self.find_in_tables(key)?,
         };
         Ok(newest.filter(|entry| !entry.tombstone))
+    }
+
+    /// The newest entry of `key` in tables. Pinned levels are searched first, and a merge that replaces one of them
+    /// meanwhile costs no read: the search begins again with the tables that are there now.
+    fn find_in_tables(&self, key: &Key) -> Result<Option<Entry>, Status> {
+        let inner = &*self.0;
+        let (core, probe_ns) = (inner.cores.of(Role::Dispatch), inner.config.index_probe_ns);
+        let mut reads = 0;
+        let ended = loop {
+            let tables = inner.tables.borrow().clone();
+            let layout = &*inner.layout;
+            match lookup::find(&tables, layout, key, core, probe_ns, Purpose::Lookup, &mut reads) {
+                Ok(Search::Overtaken) => {}
+                Ok(Search::Ended(newest)) => break Ok(newest),
+                Err(status) => break Err(status),
+            }
+        };
+        if let Some(dram) = self.dram() {
+            dram.note_lookup(reads);
+        }
+        ended
     }
 
     fn find_in_memory(&self, key: &Key) -> Option<Entry> {

@@ -14,6 +14,15 @@ use super::layout::{Layout, PageBytes, Part, ProbeStep, Want};
 use super::levels::Version;
 use super::table::Table;
 
+/// The end of a lookup.
+pub enum Search {
+    /// The newest entry; `None` if no table has the key.
+    Ended(Option<Entry>),
+    /// A table whose pages were pinned in DRAM has been replaced before anything was read from flash: the tables that
+    /// are there now have its entries, and are in DRAM.
+    Overtaken,
+}
+
 /// The newest entry of `key` in any table of `version`; tombstones are entries, too. Each table looked into
 /// costs `probe_ns` of firmware time. `reads` counts the pages that it reads from flash.
 ///
@@ -26,14 +35,17 @@ pub fn find(
     probe_ns: u64,
     purpose: Purpose,
     reads: &mut u32,
-) -> Result<Option<Entry>, Status> {
+) -> Result<Search, Status> {
     for table in version.candidates(key) {
         core.run_noted(probe_ns, "index", "look into a table");
+        if *reads == 0 && table.has_left_dram() {
+            return Ok(Search::Overtaken);
+        }
         if let Some(entry) = find_in(table, layout, key, &mut FromFlash { purpose, reads })? {
-            return Ok(Some(entry));
+            return Ok(Search::Ended(Some(entry)));
         }
     }
-    Ok(None)
+    Ok(Search::Ended(None))
 }
 
 /// As [`find`], for each of `keys`, which are in ascending order. It goes table by table, and DRAM holds the filter and

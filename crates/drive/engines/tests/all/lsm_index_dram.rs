@@ -61,6 +61,90 @@ fn lookups_read_a_segment_of_each_level_that_is_not_in_dram() {
     }
 }
 
+/// A number that follows `number` in no order of keys.
+fn mixed(number: u64) -> Key {
+    Key::from_u64_be(number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// The closed form of PinK's table of index reads: with a factor of f between levels, one key in f^(4 - k) is on the k
+/// pinned ones of four full levels, whatever the size of a memtable. Here limits of 4, 16 and 64 memtables make levels
+/// move as 5, 20 and 80 of them, and the last one has 320: f is 4 or 5.
+#[test]
+fn the_share_of_pinned_levels_is_that_of_the_size_factors_at_any_scale() {
+    const MEMTABLES: u64 = 399;
+    for (memtable_entries, pinned, factors) in [(4, 3, 5.), (8, 1, 80.), (8, 2, 20.), (8, 3, 5.), (12, 3, 5.)]
+    {
+        let filled = |dram_bytes| {
+            let rings = vec![4, 16, 64, 9_999];
+            let base = config("segments", "whole");
+            let config =
+                IndexConfig { memtable_entries, rings, dram_bytes, pinned_levels: pinned + 1, ..base };
+            let stand = Stand::new(config);
+            // One more, with which the last full memtable is written.
+            for number in 1..=MEMTABLES * u64::from(memtable_entries) + 1 {
+                stand.sim.block_on(|| stand.index.insert(mixed(number), Vaddr(0), 0)).unwrap();
+            }
+            stand
+        };
+        // Room for lists and pinned levels, and for nothing else.
+        let bytes = filled(1 << 20).index.dram().expect("it has a budget").bytes().counts();
+        let stand = filled(bytes.of("held.lists") + bytes.of("held.pinned"));
+        let pairs = MEMTABLES * u64::from(memtable_entries);
+        let dram = stand.index.dram().expect("it has a budget");
+        let lookups_of_all = || {
+            let before = dram.counters().counts();
+            for number in 1..=pairs {
+                assert!(stand.sim.block_on(|| stand.index.get(&mixed(number))).unwrap().is_some());
+            }
+            let name = |reads| format!("index_dram_lookups.{reads}");
+            let count = |reads: u32| dram.counters().counts().of(&name(reads)) - before.of(&name(reads));
+            (0..8).map(count).collect::<Vec<_>>()
+        };
+        // Pages for which there was no room while a level above was merged into theirs come into DRAM.
+        lookups_of_all();
+        let by_reads = lookups_of_all();
+        let share = by_reads[0] as f64 / pairs as f64;
+        // All levels but the last lack one memtable. Some keys are outside of the bounds of a level above theirs.
+        let expected = 1. / factors - 1. / MEMTABLES as f64;
+        let slack = 12. / pairs as f64;
+        assert!((share - expected).abs() <= slack, "{memtable_entries}, {pinned}: {share}, not {expected}");
+        assert_eq!(by_reads[5 - pinned as usize..].iter().sum::<u64>(), 0, "{by_reads:?}");
+    }
+}
+
+/// Lookups beside insertions that flush and merge: a level may be replaced between the beginning of a lookup and the
+/// search of that level, and its pages are in DRAM no more then.
+#[test]
+fn a_merge_during_a_lookup_costs_it_no_read_of_a_pinned_level() {
+    let stand = Stand::new(IndexConfig {
+        memtable_entries: 20,
+        rings: vec![4, 16, 9_999],
+        dram_bytes: 1 << 14,
+        pinned_levels: 3,
+        ..config("segments", "whole")
+    });
+    let counts = || stand.index.dram().expect("it has a budget").counters().counts();
+    for number in 1..=2_000 {
+        stand.sim.block_on(|| stand.index.insert(mixed(number), Vaddr(0), 0)).unwrap();
+    }
+    for client in 0..4 {
+        let index = stand.index.clone();
+        stand.sim.spawn(move || {
+            for number in 1..=1_000 {
+                match client {
+                    0 => index.insert(mixed(2_000 + number), Vaddr(0), 0).unwrap(),
+                    _ => assert!(index.get(&mixed(client * 500 + number)).unwrap().is_some()),
+                }
+            }
+        });
+    }
+    stand.sim.run();
+    let by_reads: Vec<_> = (0..4).map(|reads| counts().of(&format!("index_dram_lookups.{reads}"))).collect();
+    assert!(by_reads[0] > 20 && by_reads[1] > 500, "{by_reads:?}");
+    assert_eq!(by_reads[2..], [0, 0], "with two pinned levels of three, one read at most");
+    assert!(stand.index.counters().merges > 100);
+}
+
 #[test]
 fn a_list_that_does_not_fit_costs_reads_and_no_key() {
     let (stand, keys) = filled_levels(300, 0);

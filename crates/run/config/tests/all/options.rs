@@ -282,6 +282,24 @@ fn a_drive_that_is_too_small_for_the_scale_names_the_engines_that_are_not() {
     assert!(error(&of(&[("scale", "1/3")])).starts_with("--scale: \"1/3\": expected 1, or 1/2, "));
 }
 
+/// Levels have sizes in memtables. With a budget of DRAM the memtable shrinks as the budget does, so that the same levels
+/// fit; without one a scaled run has the memtable of the drive.
+#[test]
+fn levels_of_an_index_with_a_budget_of_dram_shrink_with_it() {
+    let of_profile = |profile, scale| {
+        let config =
+            config(&of(&[("scale", scale), ("num", "1000"), ("profile", profile), ("engine", "lsm")]));
+        let index = config.engines.lsm.index;
+        (index.memtable_entries, index.dram_bytes, index.rings)
+    };
+    let rings = vec![3, 59, 1109, 22000];
+    assert_eq!(of_profile("pink", "1"), (1024, 64 << 20, rings.clone()));
+    assert_eq!(of_profile("pink", "1/16"), (64, 4 << 20, rings.clone()));
+    assert_eq!(of_profile("pink", "1/64"), (16, 1 << 20, rings.clone()));
+    assert_eq!(of_profile("pink", "1/128"), (16, 512 << 10, rings), "no fewer than a memtable can have");
+    assert_eq!(of_profile("cosmos-plus", "1/64").0, 4096);
+}
+
 #[test]
 fn a_file_is_blamed_with_the_line_of_the_key() {
     let mut options = RunOptions::default();

@@ -30,6 +30,12 @@ impl Table {
         self.list_bytes
     }
 
+    /// Was it replaced, so that its pinned pages are in DRAM no more?
+    #[inline]
+    pub fn has_left_dram(&self) -> bool {
+        self.pinned.get() && self.obsolete.get()
+    }
+
     /// Whether its list is in DRAM, and whether its pages are to be.
     pub fn set_in_dram(&self, dram: &TableDram, listed: bool, pinned: bool) {
         self.listed.set(listed);
