@@ -53,6 +53,7 @@ static LINES: PackingRow = PackingRow {
     weighs_costs: false,
     has_dlt: false,
     has_slots: false,
+    build_for_moved: || Box::<Lines>::default(),
     state_bytes: |_| 8,
     build: |_| Box::<Lines>::default(),
 };

@@ -19,6 +19,7 @@ mod backfill;
 mod blend;
 mod block;
 mod selective;
+mod units;
 
 use kvdrive_declare::{Section, image_keys};
 use kvdrive_link::Arrival;
@@ -29,6 +30,7 @@ pub use backfill::Backfill;
 pub use blend::Blend;
 pub use block::Block;
 pub use selective::Selective;
+pub use units::{UNIT_BYTES, Units};
 
 /// Unit of page-unit DMA, and the slot of the block baseline, in bytes (BandSlim, section 2).
 pub const SLOT_BYTES: u32 = 4096;
@@ -260,6 +262,8 @@ pub struct PackingRow {
     pub has_dlt: bool,
     /// DMA'd values stay in the slots into which DMA put them.
     pub has_slots: bool,
+    /// The policy of moved values. They are copied anyway, so most rows pack them as densely as can be.
+    pub build_for_moved: fn() -> Box<dyn Packing>,
     /// Bytes of [`Packing::save`], at most.
     pub state_bytes: fn(&PackingConfig) -> u64,
     /// The policy in its first state.
@@ -274,6 +278,7 @@ pub static PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: false,
         has_slots: true,
+        build_for_moved: || Box::new(All::default()),
         state_bytes: |_| 8,
         build: |_| Box::new(Block::default()),
     },
@@ -283,6 +288,7 @@ pub static PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: false,
         has_slots: false,
+        build_for_moved: || Box::new(All::default()),
         state_bytes: |_| 8,
         build: |_| Box::new(All::default()),
     },
@@ -292,6 +298,7 @@ pub static PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: false,
         has_slots: true,
+        build_for_moved: || Box::new(All::default()),
         state_bytes: |_| 8,
         build: |_| Box::new(Selective::default()),
     },
@@ -301,6 +308,7 @@ pub static PACKINGS: &[PackingRow] = &[
         weighs_costs: false,
         has_dlt: true,
         has_slots: true,
+        build_for_moved: || Box::new(All::default()),
         state_bytes: |config| Backfill::state_bytes(config.dlt_entries),
         build: |config| Box::new(Backfill::new(config.dlt_entries)),
     },
@@ -310,8 +318,19 @@ pub static PACKINGS: &[PackingRow] = &[
         weighs_costs: true,
         has_dlt: true,
         has_slots: true,
+        build_for_moved: || Box::new(All::default()),
         state_bytes: |config| Blend::state_bytes(config.dlt_entries),
         build: |config| Box::new(Blend::new(config.costs, config.dlt_entries)),
+    },
+    PackingRow {
+        name: "units",
+        origin: "every value takes whole units of 512 B (PinK, USENIX ATC'20)",
+        weighs_costs: false,
+        has_dlt: false,
+        has_slots: false,
+        build_for_moved: || Box::new(Units::default()),
+        state_bytes: |_| 8,
+        build: |_| Box::new(Units::default()),
     },
 ];
 

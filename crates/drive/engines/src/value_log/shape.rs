@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{LARGEST_VALUE_BYTES, SegmentId, SegmentPool, Vaddr};
-use crate::packing::{All, LogView, Packing, PackingConfig};
+use crate::packing::{LogView, Packing, PackingConfig};
 
 /// Largest value that goes through the page buffer, whatever the buffer has: 2 MiB.
 const PACKED_MAX_BYTES: u32 = 2 << 20;
@@ -84,11 +84,10 @@ impl LogShape {
         id.0 * self.segment_pages..(id.0 + 1) * self.segment_pages
     }
 
-    /// The policies of the two heads in their first state. Moved values are copied anyway, so they go as
-    /// densely as can be.
+    /// The policies of the two heads, for stored and for moved values, in their first state.
     pub(super) fn packings(&self) -> [Box<dyn Packing>; 2] {
-        let host = self.packing.build().expect("checked when the shape was made");
-        [host, Box::new(All::default())]
+        let row = self.packing.row().expect("checked when the shape was made");
+        [(row.build)(&self.packing), (row.build_for_moved)()]
     }
 }
 

@@ -356,3 +356,24 @@ fn a_policy_has_a_dma_log_table_or_does_not_look_at_its_length() {
         assert_eq!(placed(1) != placed(64), row.has_dlt, "{}", row.name);
     }
 }
+
+/// Pages of 16 KiB have 32 units of 512 B, and no value crosses a page.
+#[test]
+fn values_in_units_take_whole_units_of_a_page() {
+    for (bytes, a_page) in [(1, 32), (512, 32), (513, 16), (984, 16), (1024, 16), (1025, 10), (16384, 1)] {
+        for mut policy in [policy("units"), build_for_moved("units")] {
+            let places: Vec<_> =
+                (0..10 * a_page).map(|_| policy.place(bytes, Arrival::Inline, &LOG).at).collect();
+            assert!(places.iter().all(|at| at % 512 == 0));
+            let pages: std::collections::BTreeSet<_> = places.iter().map(|at| LOG.page_start(*at)).collect();
+            assert_eq!(pages.len(), 10, "{bytes}");
+        }
+    }
+    let mut between = policy("units");
+    assert!(!between.restore(&100u64.to_le_bytes()), "a value begins with a unit");
+}
+
+fn build_for_moved(name: &str) -> Box<dyn Packing> {
+    let row = PACKINGS.iter().find(|row| row.name == name).unwrap();
+    (row.build_for_moved)()
+}
