@@ -13,6 +13,9 @@ use crate::packing::{PackingConfig, PackingCosts, SLOT_BYTES};
 use crate::page_buffer::Eviction;
 use crate::value_log::{LogShape, Reserve, SegmentPool};
 
+/// Bytes of power-protected memory for the id and level of a table.
+pub(super) const TABLE_BYTES: u64 = 5;
+
 /// Segments of the logical space; pages after the last whole one are not used.
 pub(super) fn pool(config: &EngineConfig, logical_pages: u32, ftl: Option<Ftl>) -> SegmentPool {
     let gc = &config.engines.lsm.gc;
@@ -92,15 +95,13 @@ pub fn check(config: &EngineConfig) -> Result<(), PowerOnError> {
 }
 
 /// Checks that all state outside flash fits the power-protected memory. Returns how many tables can be listed
-/// there.
+/// there while no key is longer than 16 B.
 pub(super) fn tables_in_protected_bytes(
     config: &EngineConfig,
     shape: &LogShape,
 ) -> Result<u32, PowerOnError> {
-    /// Key, address, length, sequence number and flags of a memtable record, and its place in the image.
+    /// Key of 16 B, address, length, sequence number and flags of a memtable record, and its place in the image.
     const RECORD_BYTES: u64 = 40;
-    /// Id and level of a table.
-    const TABLE_BYTES: u64 = 5;
     /// Least number of tables that there must be room for.
     const LEAST_TABLES: u64 = 1024;
     let memtables = 2 * u64::from(config.engines.lsm.index.memtable_entries) * RECORD_BYTES;

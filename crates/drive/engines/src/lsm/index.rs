@@ -49,7 +49,7 @@ pub struct IndexParts {
     pub flash: Option<(Ftl, SegmentPool)>,
     /// Bytes of a NAND page.
     pub page_bytes: u32,
-    /// Tables that power-protected memory can list.
+    /// Tables that power-protected memory can list while no key is longer than 16 B.
     pub most_tables: u32,
     /// The value log.
     pub values: Rc<dyn ValueLiveness>,
@@ -236,7 +236,7 @@ impl Index {
     /// Can this pair be indexed? See [`Layout::accept`].
     ///
     /// `CAPACITY_EXCEEDED`, too, if the key is longer than all before it, and there would not be room enough for tables
-    /// of such keys ([`super::room`]).
+    /// of such keys ([`super::room`]), or for memtables of them in power-protected memory.
     #[inline]
     pub fn accept(&self, key: &Key, address: Vaddr, bytes: u32) -> Result<(), Status> {
         self.0.layout.accept(key, address, bytes)?;
@@ -247,7 +247,8 @@ impl Index {
     #[cold]
     fn accept_longest(&self, longest: KeyClass) -> Result<(), Status> {
         let before = self.0.longest.replace(longest);
-        if self.pages_available() < self.ledger(|ledger| ledger.for_stores()) {
+        let has_pages = self.pages_available() >= self.ledger(|ledger| ledger.for_stores());
+        if !has_pages || self.check_list(0, 1).is_err() {
             self.0.longest.set(before);
             return Err(Status::CAPACITY_EXCEEDED);
         }

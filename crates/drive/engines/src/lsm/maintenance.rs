@@ -12,10 +12,11 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use kvdrive_flash::Purpose;
-use kvdrive_nvme::Status;
+use kvdrive_nvme::{Key, Status};
 
 use super::compaction::{CompactionStep, Merge};
 use super::entry::{TableId, is_current};
+use super::fit::TABLE_BYTES;
 use super::index::{Beside, Frozen, Index};
 use super::layout::Start;
 use super::memtable::{Memtable, Pair};
@@ -427,10 +428,14 @@ impl Index {
     }
 
     /// `CAPACITY_EXCEEDED` if power-protected memory has no room to list the tables after `fewer` of them were replaced
-    /// by `more` new ones.
-    fn check_list(&self, fewer: usize, more: usize) -> Result<(), Status> {
+    /// by `more` new ones, beside two memtables of the longest keys.
+    pub(super) fn check_list(&self, fewer: usize, more: usize) -> Result<(), Status> {
+        let inner = &*self.0;
+        let tails = (inner.longest.get().most_bytes() - Key::IDENTITY_BYTES) as u64;
+        let of_tails = (2 * u64::from(inner.config.memtable_entries) * tails).div_ceil(TABLE_BYTES);
         let tables = self.tables_by_level().iter().sum::<usize>() - fewer + more;
-        if tables > self.0.most_tables as usize { Err(Status::CAPACITY_EXCEEDED) } else { Ok(()) }
+        let has_room = tables as u64 + of_tails <= inner.most_tables.into();
+        if has_room { Ok(()) } else { Err(Status::CAPACITY_EXCEEDED) }
     }
 
     /// `INTERNAL` when there is no table id left.

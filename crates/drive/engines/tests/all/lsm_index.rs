@@ -496,6 +496,22 @@ fn what_a_layout_cannot_hold_is_refused() {
     assert_eq!(stand.index.entries(), 0);
 }
 
+/// Two memtables of 7 keys of 255 B take 2 * 7 * 239 B more of power-protected memory than of 16 B: as much as 670 tables.
+#[test]
+fn memtables_of_long_keys_leave_room_for_fewer_tables() {
+    let of = |number: u8, bytes: usize| Key::from_padded([number; 16], bytes).unwrap();
+    for (most_tables, fits) in [(670, false), (671, true)] {
+        let stand = Stand::new(config("sound", "leveled"));
+        let (ftl, pool) = (stand.ftl.clone(), stand.pool.clone());
+        let parts = Stand::parts(&stand.sim, ftl, pool, stand.values.clone(), stand.records.clone());
+        let index = Index::new(IndexParts { most_tables, ..parts }, config("sound", "leveled"));
+        let put = |key| stand.sim.block_on(|| index.insert(key, Vaddr(0), 0));
+        assert_eq!(put(of(1, 16)), Ok(()));
+        assert_eq!(put(of(2, 255)).is_ok(), fits, "{most_tables}");
+        assert_eq!(put(of(3, 16)), Ok(()), "what was refused changes nothing");
+    }
+}
+
 #[test]
 fn wrong_settings_name_their_key() {
     let wrong = |change: fn(&mut IndexConfig)| {
