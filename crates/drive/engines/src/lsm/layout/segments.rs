@@ -3,10 +3,15 @@
 //!
 //! ```text
 //!   data page    entries u16 | offset u16 ... up to byte 1024 | entry ... | free      a meta segment
-//!   entry        tombstone 1 bit, length 23, address 40 | key
+//!   ... of keys of one length, the first bit of `entries` set:
+//!                entries u16 | key length u16 | entry ... | free | bytes of keys behind their 16th
+//!   entry        tombstone 1 bit, length 23, address 40 | key (its first 16 B)
 //!   index page   two, empty: their tags have the table's lowest key, and its footer with the highest; so each data page
 //!                has its own first key in its tag
 //! ```
+//!
+//! Keys of one length need no offsets, and their bytes behind the 16th are zeros: neither takes memory of this program at
+//! the end of a page. What fits a page is the same.
 //!
 //! The header of 1 KiB with an offset for each entry is PinK's; a page of less than 4 KiB has a quarter of it as header.
 //! PinK's entry has 4 B beside its key: a unit of 512 B, in whose spare area the length is. The value log here addresses
@@ -39,6 +44,10 @@ const TOMBSTONE: u64 = 1 << 63;
 const FIXED_BYTES: usize = 8;
 const OFFSET_BYTES: usize = 2;
 const HEADER_MAX_BYTES: usize = 1024;
+/// In the number of entries: all keys have the length that follows it.
+const OF_ONE_LENGTH: u16 = 1 << 15;
+/// Where the entries of such a page begin.
+const ONE_LENGTH_HEADER_BYTES: usize = 4;
 
 /// The layout for pages of one size.
 pub struct Segments {
@@ -147,7 +156,7 @@ fn is_next_lost(table: &TableFacts, number: u32) -> bool {
 }
 
 fn entries_of(page: View<'_>) -> Result<usize, Damaged> {
-    let entries = usize::from(page.array(0).map(u16::from_le_bytes)?);
+    let entries = usize::from(page.array(0).map(u16::from_le_bytes)? & !OF_ONE_LENGTH);
     if entries > most_entries(page.page_bytes()) { Err(Damaged) } else { Ok(entries) }
 }
 
@@ -156,18 +165,21 @@ fn offset_of(page: View<'_>, rank: usize) -> Result<usize, Damaged> {
     page.array(OFFSET_BYTES * rank).map(u16::from_le_bytes).map(usize::from)
 }
 
-/// Where entry `rank` begins, and where it ends: `offset` of the page is that of the end.
-fn bounds_of(page: View<'_>, rank: usize) -> Result<(usize, usize), Damaged> {
+/// Where entry `rank` begins, and the length of its key.
+fn place_of(page: View<'_>, rank: usize) -> Result<(usize, usize), Damaged> {
+    if page.array(0).map(u16::from_le_bytes)? & OF_ONE_LENGTH != 0 {
+        let key_bytes = offset_of(page, 1)?;
+        let entry_bytes = FIXED_BYTES + key_bytes.min(Key::IDENTITY_BYTES);
+        return Ok((ONE_LENGTH_HEADER_BYTES + rank * entry_bytes, key_bytes));
+    }
     let begin = if rank == 0 { header_bytes(page.page_bytes()) } else { offset_of(page, rank)? };
-    Ok((begin, offset_of(page, rank + 1)?))
+    let end = offset_of(page, rank + 1)?;
+    let key_bytes = end.checked_sub(begin + FIXED_BYTES).ok_or(Damaged)?;
+    if end > page.page_bytes() { Err(Damaged) } else { Ok((begin, key_bytes)) }
 }
 
 fn key_at(page: View<'_>, rank: usize) -> Result<Key, Damaged> {
-    let (begin, end) = bounds_of(page, rank)?;
-    let key_bytes = end.checked_sub(begin + FIXED_BYTES).ok_or(Damaged)?;
-    if end > page.page_bytes() {
-        return Err(Damaged);
-    }
+    let (begin, key_bytes) = place_of(page, rank)?;
     let padded =
         page.array(begin + FIXED_BYTES).or_else(|Damaged| padded_at_end(page, begin + FIXED_BYTES))?;
     Key::from_padded(padded, key_bytes).ok_or(Damaged)
@@ -184,7 +196,7 @@ fn padded_at_end(page: View<'_>, from: usize) -> Result<[u8; Key::IDENTITY_BYTES
 }
 
 fn entry_at(page: View<'_>, rank: usize) -> Result<(Key, Entry), Damaged> {
-    let (begin, _) = bounds_of(page, rank)?;
+    let (begin, _) = place_of(page, rank)?;
     let word = page.array(begin).map(u64::from_le_bytes)?;
     let key = key_at(page, rank)?;
     if word & TOMBSTONE != 0 {
@@ -207,22 +219,25 @@ fn rank_of(page: View<'_>, key: &Key) -> Result<usize, Damaged> {
 /// The page that is being filled.
 struct Segment {
     page_bytes: usize,
-    bytes: Vec<u8>,
-    /// Where entries end.
-    ends: Vec<u16>,
+    /// Entries, each with the first 16 B of its key at most.
+    entries: Vec<u8>,
+    /// Lengths of their keys.
+    lengths: Vec<u8>,
+    /// Bytes that header and entries take on the page.
+    taken: usize,
     first: Option<Key>,
     addresses: AddressBounds,
 }
 
 impl Segment {
     fn new(page_bytes: usize) -> Segment {
-        let bytes = vec![0; header_bytes(page_bytes)];
-        Segment { page_bytes, bytes, ends: Vec::new(), first: None, addresses: AddressBounds::NONE }
+        let (entries, lengths, taken) = (Vec::new(), Vec::new(), header_bytes(page_bytes));
+        Segment { page_bytes, entries, lengths, taken, first: None, addresses: AddressBounds::NONE }
     }
 
     fn fits(&self, key: &Key) -> bool {
-        self.bytes.len() + FIXED_BYTES + key.len() <= self.page_bytes
-            && self.ends.len() < most_entries(self.page_bytes)
+        self.taken + FIXED_BYTES + key.len() <= self.page_bytes
+            && self.lengths.len() < most_entries(self.page_bytes)
     }
 
     fn push(&mut self, key: &Key, entry: &Entry) {
@@ -230,21 +245,45 @@ impl Segment {
             true => TOMBSTONE,
             false => u64::from(entry.bytes) << ADDRESS_BITS | entry.address.0,
         };
-        self.bytes.extend_from_slice(&word.to_le_bytes());
-        self.bytes.extend_from_slice(&key.to_array()[..key.len().min(Key::IDENTITY_BYTES)]);
-        self.bytes.resize(self.bytes.len() + key.tail_bytes(), 0);
-        // A page of 64 KiB ends at 0.
-        self.ends.push(self.bytes.len() as u16);
+        self.entries.extend_from_slice(&word.to_le_bytes());
+        self.entries.extend_from_slice(&key.to_array()[..key.len().min(Key::IDENTITY_BYTES)]);
+        self.lengths.push(key.len() as u8);
+        self.taken += FIXED_BYTES + key.len();
         self.first.get_or_insert(*key);
         self.addresses.cover(entry);
     }
 
-    fn finish(mut self) -> (Vec<u8>, Key, AddressBounds) {
-        self.bytes[..OFFSET_BYTES].copy_from_slice(&(self.ends.len() as u16).to_le_bytes());
-        for (rank, end) in self.ends.iter().enumerate() {
-            self.bytes[OFFSET_BYTES * (rank + 1)..][..OFFSET_BYTES].copy_from_slice(&end.to_le_bytes());
+    fn finish(self) -> (Vec<u8>, Key, AddressBounds) {
+        let first = self.first.expect("a segment has at least one entry");
+        let bytes = match self.lengths.iter().all(|length| *length == self.lengths[0]) {
+            true => self.of_one_length(),
+            false => self.with_offsets(),
+        };
+        (bytes, first, self.addresses)
+    }
+
+    fn of_one_length(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(ONE_LENGTH_HEADER_BYTES + self.entries.len());
+        bytes.extend_from_slice(&(self.lengths.len() as u16 | OF_ONE_LENGTH).to_le_bytes());
+        bytes.extend_from_slice(&u16::from(self.lengths[0]).to_le_bytes());
+        bytes.extend_from_slice(&self.entries);
+        bytes
+    }
+
+    fn with_offsets(&self) -> Vec<u8> {
+        let mut bytes = vec![0; header_bytes(self.page_bytes)];
+        bytes[..OFFSET_BYTES].copy_from_slice(&(self.lengths.len() as u16).to_le_bytes());
+        let mut from = 0;
+        for (rank, length) in self.lengths.iter().map(|length| usize::from(*length)).enumerate() {
+            let to = from + FIXED_BYTES + length.min(Key::IDENTITY_BYTES);
+            bytes.extend_from_slice(&self.entries[from..to]);
+            bytes.resize(bytes.len() + length.saturating_sub(Key::IDENTITY_BYTES), 0);
+            // A page of 64 KiB ends at 0.
+            let end = (bytes.len() as u16).to_le_bytes();
+            bytes[OFFSET_BYTES * (rank + 1)..][..OFFSET_BYTES].copy_from_slice(&end);
+            from = to;
         }
-        (self.bytes, self.first.expect("a segment has at least one entry"), self.addresses)
+        bytes
     }
 }
 
@@ -350,5 +389,36 @@ impl Scan for SegmentsScan {
 
     fn skip(&mut self) {
         (self.page, self.from) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::tests::build;
+    use super::*;
+    use crate::lsm::bloom::BloomConfig;
+
+    #[test]
+    fn keys_of_one_length_take_less_memory_and_as_many_pages() {
+        let bloom = BloomConfig { bits_per_key: 0, hashes: 1 };
+        let layout = Segments::new(TableShape { page_bytes: 8192, bloom });
+        for (lengths, memory) in [([32, 32], 4000..=4 + 179 * 24), ([31, 33], 8000..=8192)] {
+            let pairs: BTreeMap<_, _> = (1..=1000)
+                .map(|number: u64| {
+                    let padded = (u128::from(number) << 64 | u128::MAX >> 64).to_be_bytes();
+                    let key = Key::from_padded(padded, lengths[number as usize % 2]).unwrap();
+                    (key, Entry { address: Vaddr(512 * number), bytes: 984, sequence: 0, tombstone: false })
+                })
+                .collect();
+            let held = build(&layout, 8192, &pairs);
+            // 179 entries a page.
+            assert_eq!(held.facts.data_pages, 6);
+            let first = held.pages[&(Part::Data, 0)].view();
+            assert_eq!(entries_of(first).ok(), Some(179));
+            assert!(memory.contains(&first.bytes.len()), "{lengths:?}: {}", first.bytes.len());
+            assert!(held.scan(&layout, Start::First).into_iter().eq(pairs));
+        }
     }
 }
