@@ -33,6 +33,8 @@ mod queue;
 mod server;
 mod source;
 mod thread;
+#[cfg(test)]
+mod threads;
 
 pub use crate::served::{BuildError, Built, Controlled, Outcome, RunEnd};
 pub use carrier::OtherThread;

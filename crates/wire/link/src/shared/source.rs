@@ -313,7 +313,7 @@ impl<D> WallSource<D> {
 }
 
 /// Takes the content of a queue's inbox.
-fn take(
+pub(super) fn take(
     queue: &SharedQueue,
     number: u16,
     spare: &TaskCell<Vec<Vec<Sqe>>>,
