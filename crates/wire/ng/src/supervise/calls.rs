@@ -29,6 +29,7 @@ pub(super) enum CallKind {
     /// path, flags
     Open,
     /// path
+    #[cfg(target_arch = "x86_64")]
     Create,
     /// path, structure that begins with flags
     OpenHow,
@@ -173,6 +174,7 @@ impl Supervisor {
         let Some(place) = self.place(call.thread, folder, &path, follows) else { return Answer::Goes };
         let done = match row.kind {
             CallKind::Open => self.open(place, b as u32),
+            #[cfg(target_arch = "x86_64")]
             CallKind::Create => self.open(place, (libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC) as u32),
             CallKind::OpenHow => open_flags(memory, b).and_then(|flags| self.open(place, flags)),
             CallKind::Stat => self.describe(&place).and_then(|it| fill(memory, b, &kernel::stat_bytes(&it))),
