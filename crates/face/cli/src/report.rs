@@ -18,7 +18,8 @@ use crate::output::{self, write};
 /// Options of `report`.
 #[derive(Args)]
 pub struct Report {
-    /// Suites of claims on the page: bandslim and saker (some minutes), plus (most of an hour), plus2, kvcache, pm983
+    /// Suites of claims on the page: bandslim and saker (some minutes), plus (most of an hour), plus2, pink, kvcache,
+    /// pm983
     #[arg(default_value = "bandslim")]
     suites: Vec<String>,
     /// Folder for index.html, claims.json and one SVG file for each figure; created if it does not exist

@@ -72,6 +72,7 @@ pub static FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../files/bandslim.toml")),
     ("bandslim-cxl.toml", include_str!("../files/bandslim-cxl.toml")),
     ("kvcache.toml", include_str!("../files/kvcache.toml")),
+    ("pink.toml", include_str!("../files/pink.toml")),
     ("plus.toml", include_str!("../files/plus.toml")),
     ("plus2.toml", include_str!("../files/plus2.toml")),
     ("pm983.toml", include_str!("../files/pm983.toml")),

@@ -30,6 +30,7 @@ use kvdrive_text::{WIDTH, wrap};
 /// The embedded files with their names.
 pub static FILES: &[(&str, &str)] = &[
     ("bandslim.toml", include_str!("../mutants/bandslim.toml")),
+    ("pink.toml", include_str!("../mutants/pink.toml")),
     ("plus.toml", include_str!("../mutants/plus.toml")),
     ("pm983.toml", include_str!("../mutants/pm983.toml")),
     ("saker.toml", include_str!("../mutants/saker.toml")),

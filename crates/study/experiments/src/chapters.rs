@@ -55,6 +55,15 @@ pub static CHAPTERS: &[Chapter] = &[
         says_best: false,
     },
     Chapter {
+        name: "pink",
+        suite: "pink",
+        title: "An index in levels, pinned in DRAM",
+        lead: "PinK (Im et al., USENIX ATC'20), after its public submission of October 2019 with the raw data of its figures: levels of one sorted \
+               run whose lists are in DRAM, upper levels pinned there, beside the hash FTL that its authors compare with. Pages and lookups \
+               are compared; times are not, since the board's ARM core and network are in them.",
+        says_best: false,
+    },
+    Chapter {
         name: "pm983",
         suite: "pm983",
         title: "A real drive: Samsung's PM983",
@@ -78,6 +87,14 @@ pub static CHAPTERS: &[Chapter] = &[
                (Qin et al., FAST'25). Hits are counted and compared with those of two independent programs. The effect of the cache on a \
                drive is not published: writes are counted, times are modelled, on profiles that were not calibrated on a KV drive.",
         says_best: false,
+    },
+    Chapter {
+        name: "drives",
+        suite: "pink",
+        title: "Every drive beside every other",
+        lead: "The engines of all these papers on one flash, one link and the same DRAM for their indexes, with charged stores, on drives that \
+               have been written over twice. There are no published results to compare these runs with: papers measure on platforms of their own.",
+        says_best: true,
     },
     Chapter {
         name: "beyond",
