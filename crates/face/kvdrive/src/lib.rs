@@ -32,6 +32,7 @@
 //! | keys without values, prefixes, how many there are | [`Drive::keys`], [`Drive::pairs_with_prefix`], [`Drive::count`] |
 //! | a part of a value; a removal that says whether the pair was there | [`Drive::get_part`], [`Drive::remove`] |
 //! | keys of any length | keys of more than 16 bytes are names, stored under a digest: [`key_of`] |
+//! | objects larger than a value, whole or not at all | [`objects::Objects`] |
 //! | capacity and use | [`Builder::capacity`], [`Drive::namespace`], [`Namespace`] |
 //! | the parts of an error | [`Error`]: status, call, pair, setting, what is allowed |
 //! | a power cut and recovery; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
@@ -67,6 +68,7 @@ mod namespace;
 mod neighbour;
 mod network;
 pub mod numbers;
+pub mod objects;
 mod owned_pipeline;
 mod pairs;
 mod pipeline;

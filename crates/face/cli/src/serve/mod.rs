@@ -8,6 +8,7 @@
 //! | [`http`] | the page, and what is on it for machines |
 //! | [`metrics`] | for Prometheus |
 //! | [`namespaces`] | which drives there are, by options, files or a variable |
+//! | [`s3`] | objects by S3 |
 //! | [`seen`] | what there is to see |
 //! | [`site`] | the names by which the page may be asked for |
 
@@ -18,6 +19,7 @@ mod http;
 #[cfg(feature = "page")]
 mod metrics;
 mod namespaces;
+mod s3;
 pub mod seen;
 #[cfg(feature = "page")]
 mod site;
@@ -170,6 +172,8 @@ pub struct Serve {
     #[cfg(feature = "page")]
     #[arg(long, value_name = "NAME", value_parser = site::site_name)]
     http_name: Vec<String>,
+    #[command(flatten)]
+    s3: s3::S3,
     /// Ends when the last host has disconnected
     #[arg(long)]
     once: bool,
@@ -186,6 +190,7 @@ impl Serve {
     pub fn run(&self) -> anyhow::Result<()> {
         let (documents, sizes) = self.documents()?;
         output::check_json(self.json.as_ref())?;
+        self.s3.check(!self.host.is_empty())?;
         let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
         let addresses = self.listen.iter().map(|text| address(text)).collect::<anyhow::Result<Vec<_>>>()?;
         let subsystem = Subsystem::new(self.options(&configs, &addresses)?)?;
@@ -240,8 +245,10 @@ impl Serve {
         #[cfg(not(feature = "page"))]
         let page: Option<SocketAddr> = None;
         page.iter().for_each(warn_of_page);
+        let objects = self.s3.listen(bound[0], &nqn, stations.len())?;
         sizes.iter().for_each(|line| output::tell(&format!("kvdrive: {line}")));
-        announce(&nqn, &bound, self.tls, &self.vfio_user, &path, page, stations.len());
+        let doors = (page, objects);
+        announce(&nqn, &bound, self.tls, &self.vfio_user, &path, doors, stations.len());
 
         let core = server.run(self.once)?;
         let counts = core.subsystem.served().clone();
@@ -457,14 +464,14 @@ fn warn_of_page(page: &SocketAddr) {
 }
 
 /// Prints what a user or a script needs to connect; the last line says that the server is ready. `page` is where the
-/// page is, in a build that has one.
+/// page is, in a build that has one, and `objects` where S3 is, if it was asked for.
 fn announce(
     nqn: &str,
     bound: &[SocketAddr],
     tls: bool,
     functions: &[PathBuf],
     control: &Path,
-    page: Option<SocketAddr>,
+    (page, objects): (Option<SocketAddr>, Option<SocketAddr>),
     namespaces: usize,
 ) {
     let mut text = format!("subsystem  {nqn}\n");
@@ -483,6 +490,9 @@ fn announce(
     text += &format!("control    {}\n           kvdrive ctl --control {0} status\n", control.display());
     if let Some(page) = page {
         text += &format!("page       http://{page}/\nmetrics    http://{page}/metrics\n");
+    }
+    if let Some(objects) = objects {
+        text += &format!("objects    http://{objects}/ (S3)\n");
     }
     for nsid in 2..=namespaces {
         let page = page.map_or_else(String::new, |page| format!("http://{page}/{nsid}/, "));
