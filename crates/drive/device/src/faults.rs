@@ -3,7 +3,7 @@
 use kvdrive_flash::faults::{Effect, Moment, Subject};
 use kvdrive_link::{Port, Request};
 use kvdrive_nvme::door::sent_opcode;
-use kvdrive_nvme::{Command, Key, Status};
+use kvdrive_nvme::{Command, Key, Status, opcode};
 use kvdrive_sim::Ns;
 
 use crate::controller::{Controller, Fetched};
@@ -31,6 +31,7 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
     let opcode = sent_opcode(sqe)?;
     let subject = Subject::Command {
         opcode,
+        plain: fetched.decoded.as_ref().map_or(opcode, |decoded| plain(decoded, opcode)),
         key: fetched.decoded.as_ref().and_then(key_of),
         namespace: sqe.nsid.get(),
         changes_content: fetched.decoded.as_ref().is_some_and(Decoded::changes_content),
@@ -46,6 +47,18 @@ fn strike_one<P: Port>(drive: &Controller<P>, fetched: &Fetched<P::Request>) -> 
         Some(Effect::Refuse(status) | Effect::RefuseChange(status)) => Some(Struck { status, after_ns: 0 }),
         Some(Effect::Lose(after_ns)) => Some(Struck { status: Status::ABORT_REQUESTED, after_ns }),
         _ => None,
+    }
+}
+
+/// The opcode of the plain command that does the same as this one, which was sent as `opcode`: a rule for stores or
+/// batches strikes them however their values travel.
+fn plain(decoded: &Decoded, opcode: u8) -> u8 {
+    match decoded {
+        Decoded::Pairs(
+            Command::Express(_) | Command::Write(_) | Command::Hybrid { .. } | Command::CxlStore { .. },
+        ) => opcode::STORE,
+        Decoded::Pairs(Command::Batch(_)) => opcode::BATCH,
+        _ => opcode,
     }
 }
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, StringValueParser, StyledStr, TypedValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use kvdrive_config::{Document, OptionRow, RunOptions, faults, option_rows};
-use kvdrive_flash::faults::{Effect, Rule};
+use kvdrive_flash::faults::{Effect, Rule, check_without_door};
 use kvdrive_text::Unit;
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
@@ -65,13 +65,7 @@ pub fn crash_rules(file: Option<&PathBuf>, document: &Document) -> anyhow::Resul
     let Some(path) = file else { return Ok((Vec::new(), false)) };
     let geometry = document.config()?.drive().flash.geometry();
     let rules = faults::rules(&shown(path), &read_text(path)?, &geometry)?;
-    let of_network = rules.iter().find(|rule| matches!(rule.effect, Effect::AtDoor(_)));
-    if let Some(rule) = of_network {
-        anyhow::bail!(
-            "--faults: {} rules are for kvdrive serve, whose answers cross a network",
-            rule.kind.name
-        );
-    }
+    check_without_door(&rules).map_err(|problem| anyhow::anyhow!("--faults: {problem}"))?;
     let cuts_power = rules.iter().any(|rule| matches!(rule.effect, Effect::CutPower { .. }));
     Ok((rules, cuts_power))
 }
@@ -234,7 +228,7 @@ mod tests {
             let read =
                 crash_rules(Some(&file.path().to_owned()), &document).map_err(|error| error.to_string());
             let error = read.as_ref().err();
-            assert!(error.is_none_or(|error| error.contains("for kvdrive serve")), "{}: {error:?}", row.name);
+            assert!(error.is_none_or(|error| error.contains("never strikes")), "{}: {error:?}", row.name);
             let is_refused = error.is_some();
             let is_of_network =
                 ["bad-digest", "drop-connection", "fatal", "late", "not-ready", "stall"].contains(&row.name);

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use kvdrive_config::{Config, Document};
+use kvdrive_config::{Config, Document, faults};
 use kvdrive_device::engines::ENGINES;
+use kvdrive_flash::faults::check_without_door;
 use kvdrive_flash::power::Survivors;
 use kvdrive_host::threaded::{Connector, Serving, block_on, serve_here, serve_thread};
 use kvdrive_link::shared::{Control, ServerConfig};
@@ -273,9 +274,14 @@ impl Drive {
     /// Adds fault rules, as a TOML text (`kvdrive list faults`); returns their names.
     ///
     /// # Errors
-    /// [`Error::Refused`]: nothing has changed.
+    /// [`Error::Refused`]: nothing has changed; a rule is none, or is of answers on a network and would never strike.
     pub fn inject(&self, rules: &str) -> Result<Vec<String>, Error> {
-        let names = self.own("inject")?.change(Change::AddFaults(rules.to_owned()))?;
+        let own = self.own("inject")?;
+        // What is wrong with rules is said by the drive, which also knows those that it has.
+        let geometry = own.described.config.drive().flash.geometry();
+        let parsed = faults::rules("rules", rules, &geometry).unwrap_or_default();
+        check_without_door(&parsed).map_err(Error::Refused)?;
+        let names = own.change(Change::AddFaults(rules.to_owned()))?;
         Ok(names.lines().map(str::to_owned).collect())
     }
 

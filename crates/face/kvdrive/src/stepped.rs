@@ -20,9 +20,9 @@ use kvdrive_content::{Pattern, Piece, Region};
 use kvdrive_declare::Counters;
 use kvdrive_device::DriveConfig;
 use kvdrive_device::config::Dispatch;
+use kvdrive_flash::faults::check_without_door;
 use kvdrive_host::modelled::Driver;
 use kvdrive_host::{Call, Calls, Content};
-use kvdrive_link::transfer::METHODS;
 use kvdrive_link::{Link, LocalMemory};
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::wall::Stopwatch;
@@ -406,6 +406,7 @@ impl Stepped {
         let geometry = self.described.config.drive().flash.geometry();
         let rules = rules_beside("rules", rules, &geometry, &taken);
         let rules = rules.map_err(|error| Error::Refused(error.to_string()))?;
+        check_without_door(&rules).map_err(Error::Refused)?;
         faults.add(&rules, self.described.config.run.seed);
         Ok(rules.into_iter().map(|rule| rule.name).collect())
     }
@@ -467,8 +468,7 @@ impl Stepped {
 /// stack: they are left out, so that a program has room for thousands of drives.
 fn of_use(config: &Config) -> DriveConfig {
     let mut drive = config.drive();
-    let method = METHODS.iter().find(|row| row.name == config.host.transfer.method);
-    let is_one_each = method.is_some_and(|row| !row.overlaps);
+    let is_one_each = config.host.transfer.row().is_some_and(|row| !row.overlaps);
     // A store over pages has a part of its state for each context.
     let is_store = STORES.iter().any(|row| row.name == config.engine.name);
     if let (true, Dispatch::Context { contexts, .. }) =

@@ -162,10 +162,24 @@ pub fn kind(name: &str) -> Option<&'static FaultKind> {
     FAULTS.iter().find(|kind| kind.name == name)
 }
 
+/// Refuses rules that can never strike a drive in the program of its host: faults of answers on a network.
+///
+/// # Errors
+/// The first such rule, and why.
+pub fn check_without_door(rules: &[Rule]) -> Result<(), String> {
+    match rules.iter().find(|rule| matches!(rule.effect, Effect::AtDoor(_))) {
+        Some(Rule { name, kind, .. }) => Err(format!(
+            "{name}: a {} never strikes here: it is a fault of answers that cross a network, as those of kvdrive serve do",
+            kind.name
+        )),
+        None => Ok(()),
+    }
+}
+
 /// What a rule matches; an empty list matches everything.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    /// Opcodes of commands.
+    /// Opcodes of commands. That of Store, or of a batch, also matches commands that do the same in another way.
     pub opcodes: Vec<u8>,
     /// Keys that commands name, first and last. Commands without a key do not match.
     pub keys: Option<RangeInclusive<Key>>,
@@ -235,6 +249,8 @@ pub enum Subject {
     Command {
         /// Its opcode.
         opcode: u8,
+        /// The opcode of the plain command that does the same: Store for a value that travels inside commands.
+        plain: u8,
         /// The key it names.
         key: Option<Key>,
         /// Its namespace.
@@ -307,8 +323,8 @@ impl Matches {
             list.is_empty() || list.contains(item)
         }
         match subject {
-            Subject::Command { opcode, key, namespace, .. } => {
-                among(&self.opcodes, opcode)
+            Subject::Command { opcode, plain, key, namespace, .. } => {
+                (among(&self.opcodes, opcode) || self.opcodes.contains(plain))
                     && among(&self.namespaces, namespace)
                     && self.keys.as_ref().is_none_or(|keys| key.is_some_and(|key| keys.contains(&key)))
             }
@@ -531,7 +547,8 @@ mod tests {
             rule("lose", Effect::Lose(1)),
         ];
         faults.set(&rules, 1);
-        let mut subject = Subject::Command { opcode: 1, key: None, namespace: 1, changes_content: true };
+        let mut subject =
+            Subject::Command { opcode: 1, plain: 1, key: None, namespace: 1, changes_content: true };
         let both = Struck { delay_ns: 7, at_door: Some(stall), effect: Some(refusal), leaves_nothing: false };
         assert_eq!(faults.strike(Moment::Command, subject), both);
         let fired = || faults.counts().iter().map(|count| count.struck).collect::<Vec<_>>();

@@ -14,6 +14,7 @@ use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
 use kvdrive_nvme::opcode;
+use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_run::memory::ProcessMemory;
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
@@ -33,8 +34,13 @@ const HOSTS_AT_ONCE: usize = 64;
 /// The drives of one server, in the order of their namespaces; at least one.
 pub type Stations = Arc<[Arc<Station>]>;
 
-/// Can a rule match a command of a host at all?
-fn can_match(rule: &Rule) -> anyhow::Result<()> {
+/// Can a rule match a command of a host at all, and strike it at one of the ports of the server?
+fn can_match(rule: &Rule, listening: &[String]) -> anyhow::Result<()> {
+    let has_sockets = listening.iter().any(|at| at.starts_with("tcp://"));
+    anyhow::ensure!(
+        has_sockets || rule.effect != Effect::AtDoor(TransportFault::BadDigest),
+        "bad-digest never strikes: the server has PCI functions alone, whose answers have no digest"
+    );
     let opcodes = &rule.matches.opcodes;
     let never = !opcodes.is_empty() && opcodes.iter().all(|opcode| NOT_OVER_NETWORKS.contains(opcode));
     let names = || opcodes.iter().filter_map(|code| opcode::name(*code)).collect::<Vec<_>>().join(", ");
@@ -228,7 +234,7 @@ impl Station {
             kvdrive_config::faults::rules("rules", &rules, &self.supply.config.drive().flash.geometry());
         // What is wrong with rules is said by the drive, which also knows those that it has.
         let parsed = parsed.unwrap_or_default();
-        parsed.iter().try_for_each(can_match)?;
+        parsed.iter().try_for_each(|rule| can_match(rule, &self.listening))?;
         let names = self.change(Change::AddFaults(rules))?;
         let notes = parsed.iter().filter_map(|rule| self.note_on(rule));
         Ok(names + &notes.map(|note| format!("note: {note}\n")).collect::<String>())
@@ -237,6 +243,9 @@ impl Station {
     /// What the user of a rule should know about its effect here.
     fn note_on(&self, rule: &Rule) -> Option<String> {
         let seen = match rule.effect {
+            Effect::AtDoor(TransportFault::BadDigest) => {
+                return Some(format!("{}: a host that asked for no digest notices nothing", rule.name));
+            }
             _ if self.supply.pace == Pace::Model => return None,
             Effect::Delay(_) => "hosts see no delay",
             Effect::Lose(_) => "hosts get 07h at once",
@@ -333,5 +342,34 @@ impl Station {
     pub fn end(&self) -> (Option<ServedDrive>, u32) {
         let mut lives = self.lives();
         (lives.serving.take().map(ServingDrive::join), lives.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kvdrive_config::Document;
+
+    use super::*;
+
+    #[test]
+    fn a_rule_that_strikes_at_no_port_of_the_server_is_refused() {
+        let rule = |text: &str| {
+            let text = format!("[[rule]]\n{text}\n");
+            let geometry =
+                Document::profile("cosmos-plus").unwrap().config().unwrap().drive().flash.geometry();
+            kvdrive_config::faults::rules("rules", &text, &geometry).unwrap().remove(0)
+        };
+        let at = |text: &str, ports: &[&str]| {
+            let ports: Vec<String> = ports.iter().map(|port| (*port).to_owned()).collect();
+            can_match(&rule(text), &ports).is_ok()
+        };
+        let (socket, function) = ("tcp://127.0.0.1:4420", "vfio-user:/tmp/a/cntrl");
+        let digest = "fault = \"bad-digest\"";
+        assert_eq!(
+            [at(digest, &[socket]), at(digest, &[function]), at(digest, &[function, socket])],
+            [true, false, true]
+        );
+        assert!(at("fault = \"drop-connection\"", &[function]), "a function ends as a connection does");
+        assert!(!at("fault = \"lose\"\nopcode = \"hybrid\"", &[socket]));
     }
 }

@@ -274,6 +274,9 @@ fn an_error_has_its_parts() {
 
     let drive = kvdrive::open("cosmos-plus").unwrap();
     drive.store(b"key", b"value").unwrap();
+    // A drive in the program of its host has no port at which answers have faults of a network.
+    let error = drive.inject("[[rule]]\nfault = \"drop-connection\"\n").unwrap_err().to_string();
+    assert!(error.contains("drop-connection 1: a drop-connection never strikes here"), "{error}");
     drive.inject("[[rule]]\nfault = \"status\"\nopcode = \"retrieve\"\nstatus = \"88h\"\n").unwrap();
     let error = drive.get(b"key").unwrap_err();
     assert_eq!(error.status().map(|status| status.raw()), Some(0x88));

@@ -284,6 +284,8 @@ fn a_drive_fails_on_command_and_loses_no_acknowledged_store() {
     drive.clear_faults(None).unwrap();
     assert!(drive.clear_faults(Some("status 1")).is_err());
     assert!(drive.inject("[[rule]]\nfault = \"no such\"\n").is_err());
+    let error = drive.inject("[[rule]]\nfault = \"stall\"\ndelay_ns = \"1ms\"\n").unwrap_err().to_string();
+    assert!(error.contains("stall 1: a stall never strikes here"), "{error}");
 
     drive
         .inject("[[rule]]\nfault = \"power-cut\"\nat = \"command\"\nopcode = \"store\"\nnth = 40\n")
