@@ -1,7 +1,7 @@
 //! Memory for the data of commands, within a budget of which each host has a share.
 //!
 //! A [`Budget`] lends [`Buffer`]s through [`Share`]s; dropping a buffer, on any path, returns its memory. The
-//! budget never lends more than its limit. [`crate::sharing`] decides which share gets what.
+//! budget never lends more than its limit, except one buffer ([`Share::take_apart`]). [`crate::sharing`] decides which share gets what.
 //!
 //! Returned memory is kept for the next commands. [`Budget::trim`] gives memory that was not needed for a
 //! while back to the system.
@@ -29,6 +29,8 @@ struct Pool {
     /// Memory beyond reserves that is lent.
     common_used_bytes: Cell<usize>,
     is_short: Cell<bool>,
+    /// A buffer of [`Share::take_apart`] is lent.
+    is_apart_lent: Cell<bool>,
     /// Every share that is in use.
     parts: RefCell<Vec<Weak<Part>>>,
     /// How many of them are waited for.
@@ -99,6 +101,8 @@ pub struct Buffer {
     class: usize,
     /// Did an answer bring this memory? Then it may have any length.
     is_given: bool,
+    /// Is it the one that is lent beyond the limit?
+    is_apart: bool,
     part: Option<Rc<Part>>,
 }
 
@@ -118,6 +122,7 @@ impl Budget {
             reserves,
             common_used_bytes: Cell::new(0),
             is_short: Cell::new(false),
+            is_apart_lent: Cell::new(false),
             parts: RefCell::default(),
             awaited: Cell::new(0),
             spare: RefCell::default(),
@@ -236,7 +241,33 @@ impl Share {
                 return Err(refused);
             }
         }
-        Ok(Buffer { memory: Vec::new(), bytes, class, is_given: false, part: Some(self.0.clone()) })
+        Ok(self.unfilled(bytes, class))
+    }
+
+    /// A buffer of `bytes` beyond the limit, for a command whose data cannot be divided: one at a time is lent, to a share
+    /// that holds nothing, so that every such command has its turn whatever others hold. Its bytes count as those of any
+    /// other buffer.
+    ///
+    /// # Errors
+    /// The share holds something, or this buffer is lent.
+    pub fn take_apart(&self, bytes: usize) -> Result<Buffer, NoBuffer> {
+        let is_lent = &self.0.pool.is_apart_lent;
+        if self.used_bytes() > 0 || is_lent.get() {
+            return Err(NoBuffer::NoRoom);
+        }
+        is_lent.set(true);
+        let (class, memory_bytes) = class(bytes);
+        self.0.count(memory_bytes as isize);
+        let mut buffer = self.unfilled(bytes, class);
+        buffer.is_apart = true;
+        buffer.fill_room();
+        Ok(buffer)
+    }
+
+    /// A buffer of this share whose bytes are counted, and which has no memory yet.
+    fn unfilled(&self, bytes: usize, class: usize) -> Buffer {
+        let part = Some(self.0.clone());
+        Buffer { memory: Vec::new(), bytes, class, is_given: false, is_apart: false, part }
     }
 
     /// Bytes lent to this share.
@@ -285,12 +316,12 @@ impl Share {
 impl Buffer {
     /// A buffer of 0 bytes that belongs to no budget.
     pub fn empty() -> Buffer {
-        Buffer { memory: Vec::new(), bytes: 0, class: 0, is_given: false, part: None }
+        Buffer { memory: Vec::new(), bytes: 0, class: 0, is_given: false, is_apart: false, part: None }
     }
 
     /// A buffer that belongs to no budget: for data of which something else limits how many there are.
     pub(crate) fn unbudgeted(bytes: usize) -> Buffer {
-        Buffer { memory: vec![0; bytes], bytes, class: 0, is_given: false, part: None }
+        Buffer { memory: vec![0; bytes], bytes, class: 0, is_given: false, is_apart: false, part: None }
     }
 
     /// Its size, or the room that it is.
@@ -380,6 +411,9 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         self.return_memory();
         let Some(part) = self.part.take() else { return };
+        if self.is_apart {
+            part.pool.is_apart_lent.set(false);
+        }
         part.count(-((UNIT_BYTES << self.class) as isize));
     }
 }

@@ -115,6 +115,48 @@ fn whatever_1_to_64_names_hold_one_more_host_works() {
     }
 }
 
+/// A batch, whose data cannot be divided; the drive of these tests does not have it, so that its answer is a refusal.
+fn batch(cid: u8, bytes: usize) -> Vec<u8> {
+    let mut unit = store(cid, &[], &vec![3; bytes], false);
+    unit[8] = kvdrive_nvme::opcode::BATCH;
+    unit
+}
+
+/// Commands that cannot be divided have a turn of their own, one host after the other, whatever others hold; who does
+/// not send its data in its turn is ended.
+#[test]
+fn batches_take_turns_whatever_other_hosts_hold() {
+    let (mut core, _memory) = core(Options::default(), MEMORY_BYTES);
+    let mut hogs: Vec<Host> = (0..8).map(|number| Host::new(&mut core, number, number)).collect();
+    hogs.iter_mut().for_each(|hog| assert!(hog.ask_for_all(&mut core) > 0));
+    let [mut one, mut two, mut three] = [8, 9, 10].map(|number| Host::new(&mut core, number, number));
+    let asked = |core: &mut Core, host: &mut Host| host.send(core, &batch(1, VALUE_BYTES));
+    assert_eq!(asked(&mut core, &mut one), [R2T], "the first has its turn");
+    assert!(one.send(&mut core, &batch(2, VALUE_BYTES)).is_empty(), "and only one");
+    assert_eq!((asked(&mut core, &mut two), asked(&mut core, &mut three)), (vec![], vec![]));
+    assert_eq!(one.send(&mut core, &data(1, 0, 0, &vec![3; VALUE_BYTES], true)), [RESPONSE]);
+    let retried = |core: &mut Core, host: &mut Host| {
+        let got = host.io.retry(core, Use::Transfer).is_ok();
+        let asks = units(&host.io.output().take_all()).iter().map(|unit| unit[0]).collect::<Vec<_>>();
+        (got, asks)
+    };
+    core.memory(Use::Transfer).line.retain(|key| *key != 2 * 9 + 1);
+    assert_eq!(retried(&mut core, &mut two), (true, vec![R2T]));
+    assert_eq!(retried(&mut core, &mut three), (false, vec![]));
+    // It sends fast enough for any connection, and not enough for its turn.
+    for second in 0..10 {
+        core.now_ms += 1000;
+        two.send(&mut core, &data(1, 0, second * 8192, &[3; 8192], false));
+        two.io.tick(&mut core);
+        assert_eq!(two.io.is_ending(), second >= 5, "{second} s");
+        if two.io.is_ending() {
+            break;
+        }
+    }
+    assert_eq!(retried(&mut core, &mut three), (true, vec![R2T]));
+    assert!(two.io.take_complaint().is_some_and(|line| line.contains("a batch took longer")));
+}
+
 #[test]
 fn a_host_for_whom_no_reserve_is_left_is_told_so_when_it_connects() {
     let (mut core, _memory) = core(Options::default(), MEMORY_BYTES);

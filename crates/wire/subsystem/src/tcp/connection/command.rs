@@ -125,7 +125,17 @@ impl Connection {
     fn new_slot(&mut self, cid: u16, sqe: Sqe, transfer: Transfer, part: Option<Part>) -> Result<u16, Fatal> {
         const AT_COMMAND: u32 = 8;
         let step = SlotStep::AtSubsystem;
-        let new = Slot { step, cid, sqe, transfer, part, buffer: None, spoilt: false, began_ns: 0 };
+        let new = Slot {
+            step,
+            cid,
+            sqe,
+            transfer,
+            part,
+            buffer: None,
+            spoilt: false,
+            began_ns: 0,
+            turn_since_ms: None,
+        };
         if let Some(slot) = self.free.pop() {
             self.slots[usize::from(slot)] = new;
             self.cids[usize::from(slot)] = u32::from(cid);
@@ -144,7 +154,7 @@ impl Connection {
     pub(super) fn ask_for_memory(&mut self, core: &mut Core, slot: u16) {
         let of = use_of(self.slots[usize::from(slot)].transfer);
         if !self.shares[of as usize].is_awaited()
-            && let Ok(buffer) = self.lend(of, slot)
+            && let Ok(buffer) = self.lend(core, of, slot)
         {
             return self.go_on(core, slot, buffer);
         }
@@ -157,8 +167,8 @@ impl Connection {
     }
 
     /// Memory for the next step of a command: an answer brings its own, as a rule. If the host holds none, its reserve
-    /// is free; then a larger command takes a smaller step.
-    fn lend(&mut self, of: Use, slot: u16) -> Result<Buffer, NoBuffer> {
+    /// is free; then a larger command takes a smaller step, or its turn if its data cannot be divided.
+    fn lend(&mut self, core: &Core, of: Use, slot: u16) -> Result<Buffer, NoBuffer> {
         let (command, share) = (&mut self.slots[usize::from(slot)], &self.shares[of as usize]);
         let bytes = command.wanted_bytes() as usize;
         // A connection takes one such command before it is a queue.
@@ -173,6 +183,9 @@ impl Connection {
             let may_lessen = !self.is_admin && share.used_bytes() == 0 && (1..bytes).contains(&reserve_bytes);
             if may_lessen && command.lessen(reserve_bytes as u32) {
                 lend(command.wanted_bytes() as usize, command.transfer)
+            } else if may_lessen && matches!(command.transfer, Transfer::FromHost { .. }) {
+                command.turn_since_ms = Some(core.now_ms);
+                share.take_apart(bytes).map_err(|_| refused)
             } else {
                 Err(refused)
             }
@@ -186,7 +199,7 @@ impl Connection {
     /// There is no memory for it: it keeps its place.
     pub fn retry(&mut self, core: &mut Core, of: Use) -> Result<bool, NoBuffer> {
         let Some(slot) = self.waiting[of as usize].front().copied() else { return Ok(false) };
-        let buffer = self.lend(of, slot)?;
+        let buffer = self.lend(core, of, slot)?;
         self.waiting[of as usize].pop_front();
         let waits_again = !self.waiting[of as usize].is_empty();
         if !waits_again {

@@ -59,6 +59,8 @@ const OUTPUT_MAX_BYTES: usize = 1 << 20;
 const HEADS_MAX_BYTES: usize = 32 << 10;
 /// Limit from the first byte to Connect, ms.
 const HANDSHAKE_MS: u64 = 10_000;
+/// Limit from R2T to the last byte of a command that has the memory of which hosts take turns, while others wait, ms.
+const TURN_MS: u64 = 5_000;
 /// Entries of a queue that is not connected yet: it takes one command, Connect.
 const UNCONNECTED_ENTRIES: u32 = 2;
 
@@ -177,6 +179,8 @@ struct Slot {
     spoilt: bool,
     /// When it was submitted to the subsystem, its first part if it has several, ns.
     began_ns: u64,
+    /// Since when its data, which cannot be divided, have the memory of which hosts take turns, ms.
+    turn_since_ms: Option<u64>,
 }
 
 /// A connection.
@@ -466,8 +470,22 @@ impl Connection {
             self.complain(format!("the next part of the value on stream {stream} did not come"));
             is_slow = true;
         }
+        if self.is_late_in_its_turn(core) {
+            self.complain(format!("a batch took longer than {TURN_MS} ms while other hosts waited"));
+            is_slow = true;
+        }
         if handshake_late || is_slow {
             self.abandon(core);
         }
+    }
+
+    /// Does a command of it keep the memory of which hosts take turns for too long?
+    fn is_late_in_its_turn(&self, core: &mut Core) -> bool {
+        let from_ms = core.now_ms.saturating_sub(TURN_MS);
+        let is_late = |slot: &Slot| {
+            let is_sent = matches!(slot.step, SlotStep::FromHost { .. });
+            is_sent && slot.turn_since_ms.is_some_and(|since_ms| since_ms < from_ms)
+        };
+        self.slots.iter().any(is_late) && !core.memory(Use::Transfer).line.is_empty()
     }
 }
