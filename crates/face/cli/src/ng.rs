@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use kvdrive_ng::nodes::{Nodes, VARIABLE};
+use kvdrive_ng::nodes::{Nodes, NodesError, VARIABLE};
 use kvdrive_ng::supervise::waiting::Waiting;
 use kvdrive_ng::supervise::{self, choose};
 
@@ -53,7 +53,7 @@ impl Ng {
     /// Runs the program; the status of this command is its own.
     pub fn run(&self) -> anyhow::Result<()> {
         let value = self.value()?;
-        let nodes = Nodes::of(&value)?;
+        let nodes = self.nodes_of(&value)?;
         let mut command = Command::new(&self.program[0]);
         command.args(&self.program[1..]);
         let library = library(&std::env::current_exe()?);
@@ -103,6 +103,11 @@ impl Ng {
         let value = std::env::var_os(VARIABLE).unwrap_or_default().to_string_lossy().into_owned();
         anyhow::ensure!(!value.is_empty(), "no nodes; give --node /dev/ng0n1=tcp://127.0.0.1:4420");
         Ok(value)
+    }
+
+    /// The nodes of the value, by which an error names what the user has given.
+    fn nodes_of(&self, value: &str) -> Result<Nodes, NodesError> {
+        if self.node.is_empty() { Nodes::of(value) } else { Nodes::of_entries("--node", value) }
     }
 
     /// How the program is served, and why.
@@ -170,8 +175,18 @@ mod tests {
     #[test]
     fn a_node_without_a_drive_is_named_with_the_form_of_one() {
         let node = vec!["/dev/ng0n1=tcp://127.0.0.1:4420".to_owned(), "foo".to_owned()];
-        let ng = Ng { node, nodes: None, by: By::Auto, say: false, program: vec!["ls".into()] };
+        let ng_of_true =
+            || Ng { node: vec![], nodes: None, by: By::Auto, say: false, program: vec!["true".into()] };
+        let ng = Ng { node, ..ng_of_true() };
         let error = ng.value().unwrap_err().to_string();
         assert!(error.starts_with("--node foo: expected PATH=DRIVE"), "{error}");
+        // What only the drive's text tells is said of the option, and not of the variable.
+        for (node, expected) in
+            [("/dev/ng0n1=nvme:1", "--node: /dev/ng0n1: "), ("dev/ng0n1=kvdrive:pink", "--node: dev/ng0n1: ")]
+        {
+            let ng = Ng { node: vec![node.to_owned()], ..ng_of_true() };
+            let error = ng.nodes_of(&ng.value().unwrap()).map(|_| ()).unwrap_err().to_string();
+            assert!(error.starts_with(expected) && !error.contains(VARIABLE), "{error}");
+        }
     }
 }

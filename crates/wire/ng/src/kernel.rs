@@ -15,6 +15,10 @@ use rustix::net::{
     SendFlags,
 };
 
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the program's thread and the one that answers it wake each other on one core, and
+/// a call is received at once.
+const SYNC_WAKE_UP: libc::c_ulong = 1;
+
 fn last() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
@@ -217,7 +221,12 @@ fn install(filter: &[libc::sock_filter], killable: bool) -> Result<OwnedFd, Errn
         }
         let call = libc::SYS_seccomp;
         let listener = libc::syscall(call, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program);
-        if listener < 0 { Err(last()) } else { Ok(OwnedFd::from_raw_fd(listener as i32)) }
+        if listener < 0 {
+            return Err(last());
+        }
+        // From Linux 6.6 on. Systems before that refuse it, and all stays as it was.
+        libc::ioctl(listener as i32, libc::SECCOMP_IOCTL_NOTIF_SET_FLAGS, SYNC_WAKE_UP);
+        Ok(OwnedFd::from_raw_fd(listener as i32))
     }
 }
 

@@ -119,15 +119,22 @@ impl Nodes {
             let text = read.map_err(|problem| error(format!("{VARIABLE}={value}"), problem.to_string()))?;
             return Nodes::of_toml(value, &text);
         }
+        Nodes::of_entries(VARIABLE, value)
+    }
+
+    /// The nodes in a list of PATH=DRIVE with `;` between; messages refer to it as `name`.
+    ///
+    /// # Errors
+    /// As [`Nodes::of`].
+    pub fn of_entries(name: &str, value: &str) -> Result<Nodes, NodesError> {
         let mut rows = Vec::new();
         for entry in value.split(';').map(str::trim).filter(|entry| !entry.is_empty()) {
-            let wrong = || {
-                error(VARIABLE, format!("{entry:?}; allowed: PATH=DRIVE, as /dev/ng0n1=tcp://127.0.0.1:4420"))
-            };
+            let wrong =
+                || error(name, format!("{entry:?}; allowed: PATH=DRIVE, as /dev/ng0n1=tcp://127.0.0.1:4420"));
             let (path, drive) = entry.split_once('=').ok_or_else(wrong)?;
             rows.push(Row { path: path.to_owned(), drive: drive.to_owned(), privileged: true });
         }
-        Nodes::of_rows(VARIABLE, rows)
+        Nodes::of_rows(name, rows)
     }
 
     /// The nodes in a TOML text; messages refer to it as `name`.

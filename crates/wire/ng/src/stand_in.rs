@@ -1,10 +1,13 @@
 //! The file of a node's descriptor: an empty, sealed memory file whose name is the node's path. `dup`, `fcntl`,
 //! `close`, `fork`, passing through a socket, and `exec` work on it as on any descriptor and need not be intercepted,
 //! because `/proc` shows the node of a descriptor.
+//!
+//! Its position is the largest there is. From there the system itself refuses every `read` and `write` with EINVAL, as
+//! it does for a device that has neither, and no such call has to be intercepted.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::nodes::{Kind, Node};
@@ -44,7 +47,9 @@ impl Node {
         // Opened a second time: a memory file is open for reading and writing, and the program may ask for less.
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         let access = flags & (OFlags::ACCMODE | OFlags::CLOEXEC | OFlags::NONBLOCK);
-        rustix::fs::open(again, access, Mode::empty())
+        let file = rustix::fs::open(again, access, Mode::empty())?;
+        rustix::fs::seek(&file, SeekFrom::Start(i64::MAX as u64))?;
+        Ok(file)
     }
 
     /// The result of `stat`.

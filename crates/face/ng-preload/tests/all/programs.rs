@@ -92,7 +92,11 @@ fn links_streams_and_paths_with_dots_lead_to_a_node() {
 
 #[test]
 fn a_node_has_no_bytes_and_is_told_from_a_file_of_its_number() {
-    said(preloaded("/dev/ng0n1=kvdrive:cosmos-plus", around_ioctls()).args(["/dev/ng0n1", "file"]));
+    said(preloaded("/dev/ng0n1=kvdrive:cosmos-plus", around_ioctls()).args([
+        "/dev/ng0n1",
+        "file",
+        "preloaded",
+    ]));
 }
 
 pub(crate) fn drive() -> Running {

@@ -150,6 +150,10 @@ impl Supervisor {
 
     /// The answer to a call. What it writes to the program's memory is kept there.
     fn answer(&self, call: &Call, memory: &Program<'_>) -> Answer {
+        if call.number == libc::SYS_mmap {
+            let of_node = self.of(call.thread, call.arguments[4] as i32).is_some();
+            return if of_node { Answer::Fails(Errno::NODEV) } else { Answer::Goes };
+        }
         let Some(row) = CALLS.iter().find(|row| row.number == call.number) else { return Answer::Goes };
         let [a, b, c, d, e, _] = call.arguments;
         let (folder, [a, b, c, d]) =

@@ -4,6 +4,7 @@
 //!   another machine's calls ──► allowed
 //!   a row of CALLS          ──► the supervisor is asked
 //!   io_uring_setup          ──► ENOSYS
+//!   mmap                    ──► the supervisor is asked if it maps a file
 //!   ioctl                   ──► the supervisor is asked if the request has NVMe's letter
 //!   all others              ──► allowed
 //! ```
@@ -18,20 +19,24 @@ const MACHINE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u32 = 0xC000_00B7;
 
-/// Where the structure that the filter looks at has them: number of the call, machine, low half of argument 1.
+/// Where the structure that the filter looks at has them: number of the call, machine, low halves of arguments 1 and 3.
 const NUMBER_AT: u32 = 0;
 const MACHINE_AT: u32 = 4;
 const REQUEST_AT: u32 = 24;
+const MAP_FLAGS_AT: u32 = 40;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
 const AND: u32 = libc::BPF_ALU | libc::BPF_AND | libc::BPF_K;
 const EQUAL: u32 = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+const HAS: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 
 /// Where the filter continues after a comparison.
 #[derive(Clone, Copy)]
 enum To {
     Next,
+    /// Beyond the two steps that follow.
+    Past,
     Allow,
     Ask,
     Refuse,
@@ -44,6 +49,9 @@ pub(super) fn filter() -> Vec<sock_filter> {
     steps.push((LOAD, NUMBER_AT, To::Next, To::Next));
     steps.extend(CALLS.iter().map(|row| (EQUAL, number(row.number), To::Ask, To::Next)));
     steps.push((EQUAL, number(libc::SYS_io_uring_setup), To::Refuse, To::Next));
+    steps.push((EQUAL, number(libc::SYS_mmap), To::Next, To::Past));
+    steps.push((LOAD, MAP_FLAGS_AT, To::Next, To::Next));
+    steps.push((HAS, libc::MAP_ANONYMOUS as u32, To::Allow, To::Ask));
     steps.push((EQUAL, number(libc::SYS_ioctl), To::Next, To::Allow));
     steps.push((LOAD, REQUEST_AT, To::Next, To::Next));
     steps.push((AND, 0xFF00, To::Next, To::Next));
@@ -56,6 +64,7 @@ pub(super) fn filter() -> Vec<sock_filter> {
     let count = steps.len();
     let place = |index: usize, to: To| match to {
         To::Next => 0,
+        To::Past => 2,
         To::Allow => count - index - 1,
         To::Ask => count - index,
         To::Refuse => count - index + 1,

@@ -60,20 +60,20 @@ fn children_and_threads_of_a_static_program_share_its_drive() {
     said(nodes, &["threads", "/dev/ng0n1", "12"]);
 }
 
-/// What a preloaded library has to make right. (`read` of a node returns 0 here, and a map of it is made: a filter for
-/// those would stop the program at every read of any file.)
+/// What a preloaded library has to make right.
 #[test]
 fn a_supervised_program_does_around_ioctls_what_a_kernel_allows() {
     let program = built("ng-allowed", "../../face/ng-preload/tests/allowed.c");
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path().to_str().unwrap();
-    let cases: [&[&str]; 6] = [
+    let cases: [&[&str]; 7] = [
         &["handler"],
         &["cancel"],
         &["longjmp"],
         &["stack", "16384"],
         &["close-all", folder],
         &["paths", folder],
+        &["file"],
     ];
     for case in cases {
         let arguments = [&["/dev/ng0n1"], case].concat();
