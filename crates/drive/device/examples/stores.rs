@@ -44,6 +44,7 @@ fn measure(name: &str, value_bytes: usize, depth: u32, count: u32) {
         threshold2_bytes: 64,
         alpha: 1.0,
         beta: 1.0,
+        own: None,
     };
     let choice = method(&config).expect("a row");
     let driver = sim.block_on(|| Driver::connect(&host, choice, 64, depth)).expect("a queue pair");

@@ -10,6 +10,7 @@ use kvdrive_config::{
 };
 use kvdrive_device::engines::BLOCK;
 use kvdrive_engines::packing::PackingRow;
+use kvdrive_link::transfer::MethodRow;
 use kvdrive_run::report::Report;
 use kvdrive_run::{memory, run};
 use kvdrive_sim::wall::Pace;
@@ -51,6 +52,7 @@ pub struct Builder {
     pace: Option<Pace>,
     is_here: bool,
     own_packing: Option<&'static PackingRow>,
+    own_transfer: Option<&'static MethodRow>,
     own_workload: Option<&'static Row>,
     is_stepped: bool,
 }
@@ -138,6 +140,13 @@ impl Builder {
     /// image that was packed by it has its name, and is opened with it again.
     pub fn packing(mut self, own: &'static PackingRow) -> Builder {
         self.own_packing = Some(own);
+        self
+    }
+
+    /// Chooses the transfer method of each value by a rule of the caller's, instead of one of
+    /// [`METHODS`](crate::transfer::METHODS). The drive needs nothing for it: the rule picks among methods that it knows.
+    pub fn transfer_choice(mut self, own: &'static MethodRow) -> Builder {
+        self.own_transfer = Some(own);
         self
     }
 
@@ -297,6 +306,7 @@ impl Builder {
     fn lay_over(&self, mut document: Document) -> Result<(Document, Assigned), Error> {
         kvdrive_run::revision::set(kvdrive_revision::REVISION);
         self.own_packing.into_iter().for_each(|row| document.bring_packing(row));
+        self.own_transfer.into_iter().for_each(|row| document.bring_transfer(row));
         self.own_workload.into_iter().for_each(|row| document.bring_workload(row));
         for (name, text) in &self.texts {
             document.merge_text(name, text)?;

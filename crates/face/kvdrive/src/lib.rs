@@ -41,11 +41,12 @@
 //! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
 //! | a drive inside a simulator, whose time your program moves | [`stepped`], [`Builder::stepped`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
+//! | a rule of your own that chooses transfer methods | [`transfer`], [`Builder::transfer_choice`] |
 //! | a workload of your own, in model time, with the report of `kvdrive run` | [`workload`], [`Builder::run`] |
 //! | small writes in batches, small reads from memory | [`saker`], [`Drive::saker`] |
 //!
 //! `examples/` beside this crate has a program for each: `first`, `pipeline`, `futures`, `crash`, `own_packing`,
-//! `own_workload`, `saker`, `stepped` (`cargo run --release -p kvdrive --example first`).
+//! `own_transfer`, `own_workload`, `saker`, `stepped` (`cargo run --release -p kvdrive --example first`).
 //!
 //! # The crates it is made of
 //!
@@ -103,6 +104,19 @@ pub use kvdrive_store::{lsmtree::LsmtreeOptions, rocksdb};
 pub mod packing {
     pub use kvdrive_engines::packing::*;
     pub use kvdrive_link::Arrival;
+}
+
+/// The types for a rule of your own that chooses transfer methods: [`Builder::transfer_choice`].
+pub mod transfer {
+    pub use kvdrive_link::transfer::byte_express::ByteExpress;
+    pub use kvdrive_link::transfer::cxl::Cxl;
+    pub use kvdrive_link::transfer::hybrid::Hybrid;
+    pub use kvdrive_link::transfer::piggyback::Piggyback;
+    pub use kvdrive_link::transfer::piggyback_cxl::PiggybackCxl;
+    pub use kvdrive_link::transfer::piggyback_pipelined::PiggybackPipelined;
+    pub use kvdrive_link::transfer::prp::Prp;
+    pub use kvdrive_link::transfer::sgl::Sgl;
+    pub use kvdrive_link::transfer::{Choice, METHODS, Method, MethodRow, TransferConfig};
 }
 
 /// The types for a workload of your own: [`Builder::run`].

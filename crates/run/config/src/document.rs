@@ -1,12 +1,12 @@
 //! The document: a profile's text with files and settings applied to it; comments are kept.
 
 mod capacity;
+mod own;
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use kvdrive_declare::Problem as ConfigError;
-use kvdrive_engines::packing::{OwnPacking, PackingRow};
 use kvdrive_flash::media;
 use kvdrive_store::store_row;
 use kvdrive_text::names::meant;
@@ -20,6 +20,7 @@ use crate::rules::{self, rules};
 use crate::sections::Config;
 pub use capacity::binary;
 pub(super) use capacity::{CAPACITY, key_set_by};
+use own::OwnRows;
 
 /// Where a value comes from, as its comment says in brackets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,8 +74,7 @@ pub struct Document {
     /// Is the number of operations set explicitly?
     says_ops: bool,
     /// Rows of the calling program, which no text can name.
-    own_workload: Option<OwnWorkload>,
-    own_packing: Option<OwnPacking>,
+    own: OwnRows,
 }
 
 impl fmt::Display for Document {
@@ -128,8 +128,7 @@ impl Document {
             capacity: None,
             says_size: false,
             says_ops: false,
-            own_workload: None,
-            own_packing: None,
+            own: OwnRows::default(),
         }
     }
 
@@ -219,34 +218,15 @@ impl Document {
         self.set(&format!("media.path={}", std::env::temp_dir().join("drive.img").display()))
     }
 
-    /// Uses a workload that is in no table, instead of `workload.name`.
-    pub fn bring_workload(&mut self, row: &'static Row) {
-        self.own_workload = Some(row.into());
-    }
-
-    /// Uses a packing policy that is in no table, instead of `packing.policy`.
-    pub fn bring_packing(&mut self, row: &'static PackingRow) {
-        self.own_packing = Some(row.into());
-    }
-
     /// Checks the document and yields the typed configuration.
     ///
     /// # Errors
     /// A condition between keys does not hold.
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut values = self.values();
-        if self.own_packing.is_some() {
-            // A policy that is in no table would be refused by its name.
-            values["packing"]["policy"] = self.plain_text("packing.policy").into();
-        }
-        let mut config = Config::of_values(&values)?;
-        config.workload.own = self.own_workload;
+        let mut config = self.own.typed(&mut values, |key| self.plain_text(key), Config::of_values)?;
         let flash_bytes = config.flash.geometry().data_bytes() as f64;
         config.workload.precondition_bytes = (config.workload.precondition * flash_bytes) as u64;
-        if let Some(own) = self.own_packing {
-            config.engines.lsm.packing.policy = own.row().name.to_owned();
-            config.engines.lsm.packing.own = Some(own);
-        }
         let checked = rules::check_conditions(&config);
         match &self.capacity {
             Some(asked) => capacity::check(asked, &config, checked)?,
@@ -263,7 +243,7 @@ impl Document {
         let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
         let name = values["workload"]["name"].as_str().unwrap_or_default();
         let is_usual = values["workload"]["distribution"] == "usual";
-        let row = self.own_workload.map(OwnWorkload::row).or_else(|| workload::row(name));
+        let row = self.own.workload.map(OwnWorkload::row).or_else(|| workload::row(name));
         let usual = is_usual.then(|| row.map_or("zipfian", Row::usual_distribution));
         if let Some(distribution) = row.and_then(Row::own_distribution).or(usual) {
             values["workload"]["distribution"] = distribution.into();
@@ -271,12 +251,7 @@ impl Document {
         if row.is_some_and(|row| row.ends) && !self.says_ops {
             values["workload"]["ops"] = WHOLE_TRACE.into();
         }
-        if let Some(own) = self.own_workload {
-            values["workload"]["name"] = own.row().name.into();
-        }
-        if let Some(own) = self.own_packing {
-            values["packing"]["policy"] = own.row().name.into();
-        }
+        self.own.name(&mut values);
         values
     }
 

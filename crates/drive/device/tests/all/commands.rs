@@ -55,6 +55,7 @@ impl Rig {
             threshold2_bytes: 64,
             alpha: 1.0,
             beta: 1.0,
+            own: None,
         };
         let choice = method(&config).expect("a row");
         let connect = || Driver::connect(&self.host, choice, entries, depth);

@@ -38,6 +38,7 @@ fn rig_with(method_name: &str, contexts: u32, depth: u32, engine: MockEngine) ->
         threshold2_bytes: 64,
         alpha: 1.0,
         beta: 1.0,
+        own: None,
     };
     let choice = method(&config).expect("a row");
     let driver = sim.block_on(|| Driver::connect(&host, choice, 40, depth)).expect("a queue pair");

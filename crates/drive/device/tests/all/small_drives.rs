@@ -117,6 +117,7 @@ pub fn connect(sim: &Sim, link: &Rc<Link>, memory: &Rc<LocalMemory>) -> Driver {
         threshold2_bytes: 0,
         alpha: 1.0,
         beta: 1.0,
+        own: None,
     };
     Driver::connect(&host, method(&transfer).expect("a row"), 16, 1).expect("a queue pair")
 }

@@ -8,6 +8,8 @@ mod first;
 mod futures;
 #[path = "../../examples/own_packing.rs"]
 mod own_packing;
+#[path = "../../examples/own_transfer.rs"]
+mod own_transfer;
 #[path = "../../examples/own_workload.rs"]
 mod own_workload;
 #[path = "../../examples/pipeline.rs"]
@@ -40,6 +42,11 @@ fn crash_runs() {
 #[test]
 fn own_packing_runs() {
     own_packing::main().unwrap();
+}
+
+#[test]
+fn own_transfer_runs() {
+    own_transfer::main().unwrap();
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub fn by(name: &str) -> Box<dyn Choice> {
         threshold2_bytes: 100,
         alpha: 1.0,
         beta: 1.0,
+        own: None,
     };
     method(&config).expect("a row of METHODS")
 }

@@ -6,7 +6,8 @@
 //! value to a place chosen by the engine ([`Landing`]); it is selected by the command's opcode, so the drive
 //! does not depend on the host's method.
 //!
-//! A new method is one file here and one row in [`METHODS`].
+//! A new method is one file here and one row in [`METHODS`]. A new rule that chooses among methods needs no opcode: a
+//! program can bring it ([`OwnTransfer`]).
 
 pub mod adaptive;
 pub mod adaptive_cxl;
@@ -35,13 +36,13 @@ pub use window::{Exposing, HostWindow, NoWindow, WindowClaim};
 /// The drive takes pairs, not blocks for a store on the host, which go by `prp`.
 pub const PAIRS: When = When::one_of("host.store", &["none"]);
 /// The method stores values into a window of the page buffer.
-pub const BY_WINDOW: When = When::row("host.transfer", |name, _| row(name).is_some_and(|row| row.by_window));
+pub const BY_WINDOW: When = When::row("host.transfer", |name, _| row(name).is_none_or(|row| row.by_window));
 /// The method looks at this threshold.
 const BY_THRESHOLD: When = When::row("host.transfer", |name, key| {
-    row(name).is_some_and(|row| row.thresholds.iter().any(|name| key.ends_with(name)))
+    row(name).is_none_or(|row| row.thresholds.iter().any(|name| key.ends_with(name)))
 });
 
-/// The method called `name`.
+/// The method called `name`; none: a program's own, which may look at any setting.
 fn row(name: &str) -> Option<&'static MethodRow> {
     METHODS.iter().find(|row| row.name == name)
 }
@@ -65,6 +66,45 @@ pub struct TransferConfig {
     /// Factor of t2: the user's weight of traffic against response time for tails.
     #[setting(is = Positive, when = &[BY_THRESHOLD])]
     pub beta: f64,
+    /// A row that is in no table, instead of `method`.
+    #[setting(skip)]
+    pub own: Option<OwnTransfer>,
+}
+
+impl TransferConfig {
+    /// The row of the method, if there is such a method.
+    pub fn row(&self) -> Option<&'static MethodRow> {
+        self.own.map(OwnTransfer::row).or_else(|| row(&self.method))
+    }
+}
+
+/// A row that [`METHODS`] does not have, of a program that brings its own: a [`Choice`] among methods.
+#[derive(Clone, Copy)]
+pub struct OwnTransfer(&'static MethodRow);
+
+impl OwnTransfer {
+    /// The row.
+    pub fn row(self) -> &'static MethodRow {
+        self.0
+    }
+}
+
+impl From<&'static MethodRow> for OwnTransfer {
+    fn from(row: &'static MethodRow) -> OwnTransfer {
+        OwnTransfer(row)
+    }
+}
+
+impl PartialEq for OwnTransfer {
+    fn eq(&self, other: &OwnTransfer) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl std::fmt::Debug for OwnTransfer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "OwnTransfer({})", self.0.name)
+    }
 }
 
 /// A store as the host half sees it: its value, and the host memory that it may use.
@@ -283,7 +323,7 @@ pub static METHODS: &[MethodRow] = &[
     },
 ];
 
-/// The host half called `name`.
+/// The host half that the configuration names, or brings.
 pub fn method(config: &TransferConfig) -> Option<Box<dyn Choice>> {
-    METHODS.iter().find(|row| row.name == config.method).map(|row| (row.build)(config))
+    config.row().map(|row| (row.build)(config))
 }

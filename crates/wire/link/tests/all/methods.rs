@@ -9,7 +9,15 @@ use kvdrive_nvme::{Command, Cqe, Key, Sqe, Status, StoreOptions, opcode};
 use proptest::prelude::*;
 
 fn config(name: &str) -> TransferConfig {
-    TransferConfig { method: name.into(), threshold1_bytes: 128, threshold2_bytes: 64, alpha: 1.0, beta: 1.0 }
+    let (threshold1_bytes, threshold2_bytes) = (128, 64);
+    TransferConfig {
+        method: name.into(),
+        threshold1_bytes,
+        threshold2_bytes,
+        alpha: 1.0,
+        beta: 1.0,
+        own: None,
+    }
 }
 
 fn build(name: &str) -> Box<dyn Choice> {

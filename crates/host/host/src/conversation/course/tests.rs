@@ -34,6 +34,7 @@ fn steps_with(offer: SlotOffer<'_>, name: &str, bytes: u32) -> Vec<Step> {
         threshold2_bytes: 64,
         alpha: 1.0,
         beta: 1.0,
+        own: None,
     };
     let choice = method(&config).expect("a row");
     let capabilities = Capabilities { choice: Some(&*choice), entries: offer.entries, ..CAPABILITIES };
