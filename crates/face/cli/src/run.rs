@@ -86,7 +86,11 @@ impl Run {
         check_is_one(&options)?;
         let remotes = self.connection.remotes()?;
         let document = match &remotes[..] {
-            [] => options.document_of_run()?,
+            [] => {
+                let document = options.document_of_run()?;
+                document.config()?.check_scans()?;
+                document
+            }
             _ => Connection::document(&options)?,
         };
         let mut files: Vec<_> =

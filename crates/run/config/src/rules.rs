@@ -159,6 +159,17 @@ const CONDITIONS: &[(&str, Condition)] = &[
         let has_store = c.workload.atomic && c.workload.has_units() && c.has_store_on_host();
         has_store.then(|| "true; needs a drive of pairs, and blocks have no batches".to_owned())
     }),
+    ("saker.container_bytes", |c| {
+        let needed = c.workload.unit_bytes().filter(|_| c.workload.atomic && c.saker.enabled)?;
+        (u64::from(c.saker.container_bytes) < needed).then(|| {
+            let name = &c.workload.name;
+            format!(
+                "{}; workload.atomic sends a transaction of {name} as one batch, in a container of its own, and the largest \
+                 has {needed} bytes: set it to that or more",
+                c.saker.container_bytes
+            )
+        })
+    }),
     ("workload.trace", |c| {
         (c.workload.name == "trace" && c.workload.trace.is_empty())
             .then(|| "empty; workload.name = \"trace\" needs the path of one".to_owned())
@@ -206,7 +217,27 @@ impl Config {
         }
     }
 
-    /// The same for drives whose namespaces have `bytes` in all.
+    /// Refuses more scans at a time than the drive has iterators: most operations of such a workload would fail.
+    /// Commands check this before they run; a drive on a network has iterators of its own.
+    ///
+    /// # Errors
+    /// The depth, and the iterators.
+    pub fn check_scans(&self) -> Result<(), ConfigError> {
+        let (depth, most) = (self.host.depth, self.controller.iterators);
+        // With SAKER, and with a store on the host, a thread does one operation at a time.
+        let is_one_a_thread = self.saker.enabled || self.has_store_on_host();
+        if !self.workload.scans() || is_one_a_thread || depth <= most {
+            return Ok(());
+        }
+        let problem = format!(
+            "{depth}; so many scans of {} would be open at once, and the drive has {most} iterators: set host.depth to that \
+             or less, or lsm.iterators to {depth}",
+            self.workload.name
+        );
+        Err(ConfigError::new("host.depth", problem))
+    }
+
+    /// The same as [`check_room`](Config::check_room) for drives whose namespaces have `bytes` in all.
     ///
     /// # Errors
     /// As [`check_room`](Config::check_room).

@@ -105,6 +105,7 @@ pub fn check<'a>(drives: impl IntoIterator<Item = &'a Document>) -> anyhow::Resu
         let config = document.config()?;
         in_model_time(&config)?;
         config.check_room()?;
+        config.check_scans()?;
         if let (true, Some(path)) = (config.media.has_file(), &config.media.path) {
             images.entry(spelled_out(path)).or_insert((path.clone(), 0)).1 += 1;
         }

@@ -247,7 +247,17 @@ impl WorkloadParams {
 
     /// Does the workload consist of units?
     pub fn has_units(&self) -> bool {
-        self.row().is_some_and(|row| row.has_units)
+        self.row().is_some_and(|row| row.unit_bytes.is_some())
+    }
+
+    /// Bytes of the batch that its largest unit needs, if it consists of units.
+    pub fn unit_bytes(&self) -> Option<u64> {
+        self.row()?.unit_bytes.map(|bytes| bytes(self))
+    }
+
+    /// Are nearly all of its operations scans?
+    pub fn scans(&self) -> bool {
+        self.row().is_some_and(|row| row.scans)
     }
 
     /// Does the workload end by itself?

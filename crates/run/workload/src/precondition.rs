@@ -48,7 +48,7 @@ fn precede(
 ) -> Result<Box<dyn Workload>, String> {
     let row = params.known_row()?;
     let refused = |why: &str| Err(format!("workload.precondition: {} {why}", params.name));
-    if row.has_units {
+    if row.unit_bytes.is_some() {
         return refused("consists of units, whose pairs cannot be overwritten at random");
     }
     let (pairs, own) = match inner.preload() {

@@ -35,8 +35,11 @@ pub struct Row {
     pub own_sizes: bool,
     /// Its keys have this length, whatever `key_size` says.
     pub own_key_bytes: Option<u32>,
-    /// It consists of units ([`crate::Op::Unit`]).
-    pub has_units: bool,
+    /// It consists of units ([`crate::Op::Unit`]), of which the largest needs a batch of so many bytes
+    /// ([`WorkloadParams::atomic`]).
+    pub unit_bytes: Option<fn(&WorkloadParams) -> u64>,
+    /// Nearly all of its operations are scans, each of which holds an iterator of the drive.
+    pub scans: bool,
     /// The choice of its keys.
     pub keys: Keys,
     /// It begins with `num` pairs of `value_size`, as every workload with `Asked` or `Latest` keys does.
@@ -58,7 +61,8 @@ impl Row {
         origin: "",
         own_sizes: false,
         own_key_bytes: None,
-        has_units: false,
+        unit_bytes: None,
+        scans: false,
         keys: Unique,
         loads_num: false,
         looks_at: &[],
@@ -249,6 +253,7 @@ pub static WORKLOADS: &[Row] = &[
         origin: "95 % short scans, 5 % inserts (YCSB core workload E)",
         keys: Asked,
         looks_at: &["scramble", "scan_length_max"],
+        scans: true,
         build: |params, seed| ycsb::build(ycsb::SCANS, params, seed),
         ..Row::PLAIN
     },
@@ -300,7 +305,7 @@ pub static WORKLOADS: &[Row] = &[
         origin: "New Order and Payment, 45 to 43, transactions on tables of 8 B keys (TPC-C; SAKER, section 4)",
         own_sizes: true,
         own_key_bytes: Some(8),
-        has_units: true,
+        unit_bytes: Some(tpcc::unit_bytes),
         keys: Unique,
         looks_at: &["warehouses", "shrink", "stock_update", "atomic"],
         build: tpcc::build,

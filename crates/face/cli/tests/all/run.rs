@@ -125,6 +125,53 @@ fn values_are_compared_although_rules_fail_some_reads() {
     );
 }
 
+/// Loads of which every operation, or every long transaction, would fail.
+#[test]
+fn loads_that_cannot_succeed_are_refused_before_they_run() {
+    let scans = ["run", "--engine", "lsmtree", "--workload", "ycsb-e", "--num", "1000", "--ops", "300"];
+    let refused = kvdrive(&scans);
+    let line = text(&refused.stderr);
+    assert_eq!((refused.status.code(), line.lines().count()), (Some(2), 1), "{line}");
+    assert!(
+        line.contains("host.depth: 128; so many scans of ycsb-e") && line.contains("has 100 iterators"),
+        "{line}"
+    );
+    let run = kvdrive(&[&scans[..], &["--depth", "100"]].concat());
+    assert!(run.status.success(), "{}", text(&run.stderr));
+
+    let orders = ["run", "--engine", "hashlog", "--saker", "on", "--workload", "tpcc", "--ops", "200"];
+    let orders = [&orders[..], &["--set", "workload.warehouses=1", "--set", "workload.atomic=true"]].concat();
+    let line = text(&kvdrive(&orders).stderr);
+    assert!(line.starts_with("kvdrive: saker.container_bytes: 4096; "), "{line}");
+    let needed = line.split("the largest has ").nth(1).unwrap().split(' ').next().unwrap();
+    let enough = format!("saker.container_bytes={needed}");
+    let run = kvdrive(&[&orders[..], &["--set", &enough]].concat());
+    assert!(run.status.success(), "{enough}: {}", text(&run.stderr));
+}
+
+/// A rule for stores strikes those whose values travel inside commands, and those alone.
+#[test]
+fn a_rule_for_stores_strikes_them_however_their_values_travel() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.toml");
+    std::fs::write(&rules, "[[rule]]\nfault = \"status\"\nopcode = \"store\"\nstatus = \"81h\"\n").unwrap();
+    let load =
+        ["run", "--workload", "fillseq", "--ops", "20", "--faults", rules.to_str().unwrap(), "--json", "-"];
+    for (transfer, bytes) in [
+        ("piggyback", "100"),
+        ("hybrid", "4100"),
+        ("byte-express", "100"),
+        ("cxl", "100"),
+        ("piggyback-cxl", "100"),
+        ("prp", "100"),
+    ] {
+        let output = kvdrive(&[&load[..], &["--transfer", transfer, "--value-size", bytes]].concat());
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let counts = ["matched", "struck"].map(|name| report["faults"][0][name].as_u64());
+        assert_eq!((counts, report["ops"]["errors"].as_u64()), ([Some(20); 2], Some(20)), "{transfer}");
+    }
+}
+
 #[test]
 fn intervals_and_latencies_go_where_they_are_asked_to() {
     let folder = tempfile::tempdir().unwrap();

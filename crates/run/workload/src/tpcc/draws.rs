@@ -10,6 +10,9 @@ use super::size::Size;
 const NAME_A: u64 = 255;
 const CUSTOMER_A: u64 = 1023;
 const ITEM_A: u64 = 8191;
+/// Lines of an order, at least and at most (clause 2.4.1.3).
+const LINES_LEAST: u64 = 5;
+pub(super) const LINES_MOST: u64 = 15;
 /// Difference of the constant C of last names between the load and the run: 65 to 119, except 96 and 112
 /// (clause 2.1.6.1).
 const NAME_C_DELTA: u64 = 100;
@@ -125,7 +128,7 @@ impl Draws {
 
     fn new_order(&self, rng: &mut Rng, place: DistrictId) -> NewOrderInputs {
         let customer = self.customer(rng);
-        let count = 5 + rng.below(11);
+        let count = LINES_LEAST + rng.below(LINES_MOST - LINES_LEAST + 1);
         let is_wrong = rng.one_in(100);
         let mut lines = Vec::with_capacity(count as usize);
         for line in 1..=count {

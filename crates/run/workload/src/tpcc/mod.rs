@@ -31,6 +31,7 @@ mod transactions;
 use std::sync::Arc;
 
 use kvdrive_nvme::Key;
+use kvdrive_nvme::batch::{BATCH_HEAD_BYTES, request_bytes};
 
 use super::units::{Failed, Pairs, UnitEnd, Units};
 use super::{Op, ValueSpec, Workload, WorkloadParams};
@@ -45,6 +46,15 @@ struct Tpcc {
     size: Size,
     draws: Draws,
     stock_update: bool,
+}
+
+/// Bytes of the batch of the largest unit: a New Order of the most lines, each of another item.
+pub(super) fn unit_bytes(params: &WorkloadParams) -> u64 {
+    let row = |bytes: usize| request_bytes(size_of::<u64>(), bytes as u32);
+    let line = row(size_of::<rows::OrderLine>())
+        + if params.stock_update { row(size_of::<rows::Stock>()) } else { 0 };
+    let heads = [size_of::<rows::District>(), size_of::<rows::Order>(), size_of::<rows::NewOrder>()];
+    u64::from(BATCH_HEAD_BYTES) + heads.map(row).iter().sum::<u64>() + u64::from(draws::LINES_MOST) * line
 }
 
 impl Units for Tpcc {
