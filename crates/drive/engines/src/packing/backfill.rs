@@ -21,7 +21,16 @@ use std::collections::VecDeque;
 
 use kvdrive_link::Arrival;
 
-use super::{LINEAR_END, LogView, Packing, Placement, align_to_slot};
+use super::{LINEAR_END, LogView, Packing, Placement, SLOT_BYTES, align_to_slot};
+
+/// Bytes of a table entry in a saved state: a slot and a length, 4 B each, as in BandSlim (section 3.3.3). The paper has
+/// the number of a page of flash and of a slot in it, 28 bits; here it is the distance of the slot from the frontier, since
+/// the log's addresses only grow.
+const ENTRY_BYTES: usize = 8;
+/// The bits of a saved frontier that say how entries are saved; a frontier is on a slot boundary, so that they are free.
+/// 0: as address and length, 12 B, as up to 0.2.0.
+const FORM_BITS: u64 = SLOT_BYTES as u64 - 1;
+const BY_SLOT: u64 = 1;
 
 /// A DMA'd value that the write pointer has not passed.
 #[derive(Clone, Copy, Debug)]
@@ -50,9 +59,9 @@ pub struct Backfill {
 }
 
 impl Backfill {
-    /// Bytes of a saved state with a full table of `dlt_entries`: two pointers, and 12 B for each entry.
+    /// Bytes of a saved state with a full table of `dlt_entries`: two pointers, and the entries.
     pub fn state_bytes(dlt_entries: u32) -> u64 {
-        16 + 12 * u64::from(dlt_entries)
+        16 + ENTRY_BYTES as u64 * u64::from(dlt_entries)
     }
 
     /// With room for `dlt_entries` (at least 1) DMA'd values in the table.
@@ -129,13 +138,18 @@ impl Packing for Backfill {
         self.table_full_jumps
     }
 
-    /// Write pointer, frontier, then (at, bytes) of each table entry.
+    /// Write pointer, frontier with the form of the entries, then for each entry the slots from it to the frontier, and
+    /// its bytes.
     fn save(&self) -> Vec<u8> {
-        let mut saved = Vec::with_capacity(16 + 12 * self.table.len());
+        let mut saved = Vec::with_capacity(16 + ENTRY_BYTES * self.table.len());
         saved.extend_from_slice(&self.write_pointer.to_le_bytes());
-        saved.extend_from_slice(&self.frontier.to_le_bytes());
+        saved.extend_from_slice(&(self.frontier | BY_SLOT).to_le_bytes());
         for logged in &self.table {
-            saved.extend_from_slice(&logged.at.to_le_bytes());
+            let before = self.frontier - logged.at;
+            assert!(before.is_multiple_of(u64::from(SLOT_BYTES)), "DMA'd values lie on slot boundaries");
+            let slots =
+                u32::try_from(before / u64::from(SLOT_BYTES)).expect("a table covers less than 16 TiB");
+            saved.extend_from_slice(&slots.to_le_bytes());
             saved.extend_from_slice(&logged.bytes.to_le_bytes());
         }
         saved
@@ -145,32 +159,85 @@ impl Packing for Backfill {
         let Some((pointers, entries)) = saved.split_first_chunk::<16>() else {
             return false;
         };
-        let (entries, []) = entries.as_chunks::<12>() else {
-            return false;
-        };
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
         let (write_pointer, frontier) = (word(&pointers[..8]), word(&pointers[8..]));
+        let (frontier, form) = (frontier & !FORM_BITS, frontier & FORM_BITS);
+        let Some(entries) = saved_entries(entries, form, frontier) else { return false };
         let mut reached = write_pointer;
         let mut table = VecDeque::with_capacity(self.capacity);
-        for entry in entries {
-            let at = word(&entry[..8]);
-            let bytes = u32::from_le_bytes(entry[8..].try_into().expect("four bytes"));
-            let Some(end) = at.checked_add(u64::from(bytes)) else {
+        for logged in entries {
+            let Some(end) = logged.at.checked_add(u64::from(logged.bytes)) else {
                 return false;
             };
-            if at < reached || bytes == 0 {
+            if logged.at < reached || logged.bytes == 0 {
                 return false;
             }
             reached = end;
-            table.push_back(Logged { at, bytes });
+            table.push_back(logged);
         }
-        let sound = reached <= frontier && frontier <= LINEAR_END && align_to_slot(frontier) == frontier;
-        if !sound || table.len() > self.capacity {
+        if reached > frontier || frontier > LINEAR_END || table.len() > self.capacity {
             return false;
         }
         self.write_pointer = write_pointer;
         self.frontier = frontier;
         self.table = table;
         true
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+}
+
+fn half(bytes: &[u8]) -> u32 {
+    u32::from_le_bytes(bytes.try_into().expect("four bytes"))
+}
+
+/// The entries of a saved table before `frontier`; `None`: they are damaged.
+fn saved_entries(saved: &[u8], form: u64, frontier: u64) -> Option<Vec<Logged>> {
+    match form {
+        0 => {
+            let (entries, rest) = saved.as_chunks::<12>();
+            let logged = |entry: &[u8; 12]| Logged { at: word(&entry[..8]), bytes: half(&entry[8..]) };
+            rest.is_empty().then(|| entries.iter().map(logged).collect())
+        }
+        BY_SLOT => {
+            let (entries, rest) = saved.as_chunks::<ENTRY_BYTES>();
+            let logged = |entry: &[u8; ENTRY_BYTES]| {
+                let at = frontier.checked_sub(u64::from(half(&entry[..4])) * u64::from(SLOT_BYTES))?;
+                Some(Logged { at, bytes: half(&entry[4..]) })
+            };
+            rest.is_empty().then(|| entries.iter().map(logged).collect())?
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn saved(frontier: u64, entries: &[&[u8]]) -> Vec<u8> {
+        [&100_u64.to_le_bytes()[..], &frontier.to_le_bytes(), &entries.concat()].concat()
+    }
+
+    #[test]
+    fn an_entry_takes_eight_bytes_and_a_state_of_0_2_0_is_read() {
+        let mut old = Backfill::new(4);
+        let entries = [(4096_u64, 2048_u32), (8192, 5000)];
+        let bytes = entries.map(|(at, bytes)| [&at.to_le_bytes()[..], &bytes.to_le_bytes()].concat());
+        assert!(old.restore(&saved(16384, &[&bytes[0], &bytes[1]])));
+        let now = old.save();
+        assert_eq!(now.len(), 16 + 2 * 8);
+        assert_eq!(now.len() as u64 + 2 * 8, Backfill::state_bytes(4));
+        let mut new = Backfill::new(4);
+        assert!(new.restore(&now));
+        assert_eq!(format!("{new:?}"), format!("{old:?}"));
+        // The slot before the frontier by more than there is, another form, and half an entry.
+        let entry = [&5_u32.to_le_bytes()[..], &1_u32.to_le_bytes()].concat();
+        assert!(!new.restore(&saved(16384 | BY_SLOT, &[&entry])));
+        assert!(
+            !new.restore(&saved(16384 | 2, &[])) && !new.restore(&saved(16384 | BY_SLOT, &[&entry[..4]]))
+        );
+        assert_eq!(new.save(), now, "what cannot be read changes nothing");
     }
 }
