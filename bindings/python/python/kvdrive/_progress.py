@@ -9,7 +9,7 @@ from typing import Any
 from ._frame import needed
 
 
-#: Interval, s, at which a bar is drawn again if no run has ended: a notebook keeps every line.
+#: Interval, s, at which a bar is drawn again if no run has ended.
 REDRAW_S = 15
 
 
@@ -25,9 +25,13 @@ def _is_notebook() -> bool:
 
 
 def bar(runs: int, ended: int, progress: bool | None) -> Any:
-    """A bar over runs by tqdm, if it is wanted. If tqdm is not installed: no bar, or an error if it was requested."""
+    """A bar over runs by tqdm, if it is wanted; in a notebook, a line that is replaced. If tqdm is not installed: no bar, or
+    an error if it was requested.
+    """
     if not is_shown(progress):
         return _NoBar()
+    if _is_notebook() and "IPython" in sys.modules:
+        return _NotebookLine(runs, ended)
     try:
         tqdm = needed("tqdm", "progress")
     except ImportError:
@@ -35,6 +39,27 @@ def bar(runs: int, ended: int, progress: bool | None) -> Any:
             raise
         return _NoBar()
     return tqdm.tqdm(total=runs, initial=ended, unit="run")
+
+
+class _NotebookLine(contextlib.AbstractContextManager["_NotebookLine"]):
+    """One output of a cell, which each update replaces: a bar by tqdm would leave all of its states in the notebook."""
+
+    def __init__(self, runs: int, ended: int) -> None:
+        from IPython.display import display
+
+        self.n, self._runs, self._began_s = ended, runs, time.monotonic()
+        self._shown = display(self._line(), raw=True, display_id=True)
+
+    def _line(self) -> dict[str, str]:
+        return {"text/plain": f"{self.n} of {self._runs} runs, {time.monotonic() - self._began_s:.0f} s"}
+
+    def update(self, ended: int = 1) -> None:
+        """Counts runs that have ended."""
+        self.n += ended
+        self._shown.update(self._line(), raw=True)
+
+    def __exit__(self, *_: object) -> None:
+        self._shown.update(self._line(), raw=True)
 
 
 class _NoBar(contextlib.nullcontext["_NoBar"]):

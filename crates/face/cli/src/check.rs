@@ -135,7 +135,7 @@ impl Dump {
 
     fn line(&self, key: &Key, found: PairState<'_>) -> serde_json::Value {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        match found {
+        let mut line = match found {
             PairState::Whole(value) if self.keys => {
                 serde_json::json!({"key": key.to_string(), "bytes": value.len()})
             }
@@ -146,6 +146,8 @@ impl Dump {
                 serde_json::json!({"key": key.to_string(), "damaged": status.to_string()})
             }
             PairState::Lost => serde_json::json!({"key": key.to_string(), "lost": true}),
-        }
+        };
+        output::with_format(&mut line);
+        line
     }
 }

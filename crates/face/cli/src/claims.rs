@@ -151,7 +151,7 @@ pub fn listed(scales: &[Scale]) -> String {
 pub fn plan_all(suite: Suite, plan: &mut Plan, batch: &Batch) -> anyhow::Result<Vec<Planned>> {
     let figures = experiments::figures()?;
     let options = batch.options();
-    suite.claims.into_iter().map(|claim| Planned::new(claim, &figures, plan, &options)).collect()
+    claims::plan_suite(suite.claims, &figures, plan, &options)
 }
 
 /// An error when a claim regressed.

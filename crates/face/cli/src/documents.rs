@@ -85,6 +85,58 @@ const EXPLAIN: &[Field] = &[
     field("config", "any", "the whole configuration by section and key (`docs/settings.md`)"),
 ];
 
+/// A line of `sweep`.
+const SWEEP: &[Field] = &[
+    field("format", "count", "number of this form, 1"),
+    field(
+        "config_hash",
+        "text",
+        "digest of profile and configuration, 16 hexadecimal digits: it identifies the line",
+    ),
+    field("profile", "text", "profile on which the configuration is based"),
+    field("revision", "text", "revision of the program"),
+    field(
+        "*",
+        "any",
+        "settings of the grid by key, and the fields of a report, each as one column: names with dots are those of the \
+         report's objects, and a list is one text",
+    ),
+];
+
+/// A line of `dump`.
+const PAIR: &[Field] = &[
+    field("format", "count", "number of this form, 1"),
+    field("key", "text", "the key, as text, or in hexadecimal behind `0x`"),
+    field("bytes?", "B", "length of the value, if it can be read"),
+    field("value?", "text", "the value in hexadecimal, unless `--keys` leaves it out"),
+    field("damaged?", "text", "the status that a host gets for it"),
+    field("lost?", "flag", "the value is not there"),
+];
+
+/// Fields of `conform --json`.
+const CONFORM: &[Field] = &[
+    field("format", "count", "number of this form, 1"),
+    field("target", "text", "what was checked"),
+    field("specification", "text", "against which text"),
+    field("pass", "clauses", "that hold"),
+    field("fail", "clauses", "that do not"),
+    field("not_offered", "clauses", "of what the target does not have"),
+    field("not_removed[]", "text", "keys in hexadecimal that were stored and could not be removed"),
+    field("clauses[].id", "text", "name of the clause, as `--only` takes it"),
+    field("clauses[].section", "text", "of the specification"),
+    field("clauses[].group", "text", "what it is about"),
+    field("clauses[].asks", "text", "what has to hold"),
+    field("clauses[].verdict", "text", "`pass`, `fail`, `not offered`"),
+    field("clauses[].told", "text", "what was found; empty: nothing to tell"),
+    field("clauses[].who", "text", "whom a deviation concerns; empty: nobody in particular"),
+    field("clauses[].exchanges[].queue", "text", "`admin` or `io`"),
+    field("clauses[].exchanges[].sqe", "text", "the command, 64 B in hexadecimal"),
+    field("clauses[].exchanges[].sent", "text", "its data in hexadecimal"),
+    field("clauses[].exchanges[].status", "count?", "status of the answer, with its type; `null`: none came"),
+    field("clauses[].exchanges[].dw0", "count", "dword 0 of the answer"),
+    field("clauses[].exchanges[].received", "text", "data of the answer in hexadecimal"),
+];
+
 /// Every document.
 pub fn all() -> Vec<Document> {
     let own = |name, written_by, fields: &[Field]| Document {
@@ -96,5 +148,8 @@ pub fn all() -> Vec<Document> {
     let mut all = documents();
     all.push(own("status", "`ctl status --json`", STATUS));
     all.push(own("explain", "`explain --json`", EXPLAIN));
+    all.push(own("sweep", "a line of `sweep`", SWEEP));
+    all.push(own("pair", "a line of `dump`", PAIR));
+    all.push(own("conform", "`conform --json`", CONFORM));
     all
 }

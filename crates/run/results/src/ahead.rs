@@ -75,8 +75,14 @@ impl RunOrder {
         &self.sessions[..self.seconds.len()]
     }
 
-    /// How many runs are remembered, and how long the others take on `threads` threads, in words.
+    /// How many runs are remembered, and how long the others take on `threads` threads, in words: on idle cores, and beside
+    /// what else this machine does now.
     pub fn in_words(&self, threads: usize) -> String {
+        self.in_words_if(threads, slower(threads))
+    }
+
+    /// The same if each run takes `slower` times as long as on an idle core.
+    fn in_words_if(&self, threads: usize, slower: f64) -> String {
         let (new, old) = self.sessions.split_at(self.seconds.len());
         let runs = |sessions: &[Vec<usize>]| sessions.iter().map(Vec::len).sum::<usize>();
         let named = |runs: usize| format!("{runs} run{}", if runs == 1 { "" } else { "s" });
@@ -86,7 +92,15 @@ impl RunOrder {
         };
         match runs(new) {
             0 => format!("{}, remembered", named(runs(old))),
-            new => format!("{}{remembered}: {}", named(new), about(self.seconds_on(threads))),
+            new => {
+                let seconds = self.seconds_on(threads);
+                let (idle, beside) = (about(seconds), about(seconds * slower));
+                let beside = match idle == beside {
+                    true => String::new(),
+                    false => format!(" on idle cores, {beside} beside what else runs now"),
+                };
+                format!("{}{remembered}: {idle}{beside}", named(new))
+            }
         }
     }
 
@@ -101,12 +115,49 @@ impl RunOrder {
     }
 }
 
+/// How many times as long runs on `threads` threads take, because other programs run now; 1 on idle cores, and where the
+/// system does not say.
+fn slower(threads: usize) -> f64 {
+    let said = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    said.split(' ').next().and_then(|load| load.parse().ok()).map_or(1.0, |load| share(load, threads, cores))
+}
+
+/// What threads wait for cores if `load` others want them, too, as a factor of their time without those.
+fn share(load: f64, threads: usize, cores: usize) -> f64 {
+    let per_core = |threads: f64| (threads / cores as f64).max(1.0);
+    per_core(threads as f64 + load) / per_core(threads as f64)
+}
+
 /// A time with the precision of an estimate: `about 40 s`, `about 7 min`.
 fn about(seconds: f64) -> String {
     match seconds {
         s if s.is_infinite() => "until the traces end".to_owned(),
-        s if s < 10.0 => "seconds".to_owned(),
+        s if s < 10.0 => "less than 10 s".to_owned(),
         s if s < 95.0 => format!("about {:.0} s", (s / 10.0).ceil() * 10.0),
         s => format!("about {:.0} min", (s / 60.0).ceil()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_estimate_says_what_other_work_makes_of_it() {
+        let ahead = RunOrder { sessions: vec![vec![0], vec![1, 2], vec![3]], seconds: vec![40.0, 40.0] };
+        assert_eq!(ahead.in_words_if(2, 1.0), "3 runs and 1 remembered: about 40 s");
+        let beside =
+            "3 runs and 1 remembered: about 40 s on idle cores, about 6 min beside what else runs now";
+        assert_eq!(ahead.in_words_if(2, 8.0), beside);
+        let few = RunOrder { sessions: vec![vec![0]], seconds: vec![0.2] };
+        assert_eq!(few.in_words_if(2, 8.0), "1 run: less than 10 s");
+    }
+
+    #[test]
+    fn other_programs_make_runs_slower_as_far_as_they_take_cores() {
+        let factors = [(0.0, 2, 2), (1.0, 1, 2), (2.0, 2, 2), (6.0, 2, 2), (6.0, 1, 8), (3.0, 4, 1)];
+        let factors = factors.map(|(load, threads, cores)| share(load, threads, cores));
+        assert_eq!(factors, [1.0, 1.0, 2.0, 4.0, 1.0, 1.75]);
     }
 }

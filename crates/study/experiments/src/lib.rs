@@ -107,10 +107,11 @@ pub fn figures() -> anyhow::Result<Vec<Figure>> {
 /// The embedded figure of that name.
 ///
 /// # Errors
-/// There is no such figure; the message lists all names.
+/// There is no such figure; the message says which may have been meant, and how all are listed.
 pub fn figure(id: &str) -> anyhow::Result<Figure> {
     let all = figures()?;
     let ids: Vec<&str> = all.iter().map(|figure| figure.id.as_str()).collect();
-    let problem = format!("{id}: no such figure; there are {}{}", ids.join(", "), meant(id, &ids));
+    let count = ids.len();
+    let problem = format!("{id}: no such figure{}; `kvdrive figure` lists all {count}", meant(id, &ids));
     all.into_iter().find(|figure| figure.id == id).ok_or_else(|| anyhow!(problem))
 }

@@ -44,7 +44,7 @@ fn of_options(first: RunOptions, files: &[PathBuf]) -> anyhow::Result<Vec<Docume
     let mut documents = vec![first.document_without_work("serve", "hosts bring the work")?];
     for file in files {
         let mut options = first.only_defaults();
-        options.file(shown(file), read_text(file)?);
+        options.file_of_drive(shown(file), read_text(file)?)?;
         documents.push(options.document_of_drive("serve")?);
     }
     Ok(documents)
@@ -90,6 +90,29 @@ mod tests {
         let rows = listed("kv:mem, kv:/tmp/second.img,kv:mem").unwrap();
         let rows: Vec<_> = rows.iter().map(|(engine, media)| (engine.as_str(), media.as_str())).collect();
         assert_eq!(rows, [("lsm", "ram"), ("lsm", "file"), ("lsm", "ram")]);
+    }
+
+    /// A further namespace may be another drive; what its file sets overrides the profile that it names.
+    #[test]
+    fn the_file_of_a_namespace_may_name_a_profile() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("second.toml");
+        let of = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            documents(RunOptions::default(), std::slice::from_ref(&file), None).map(|mut all| all.remove(1))
+        };
+        let second = of("profile = \"pm983\"\n[controller]\nmax_value_bytes = 1000\n").unwrap();
+        let max_value_bytes = second.config().unwrap().controller.max_value_bytes;
+        assert_eq!((second.profile_name(), max_value_bytes), ("pm983", 1000));
+        assert_eq!(of("[controller]\nmax_value_bytes = 1000\n").unwrap().profile_name(), "cosmos-plus");
+        for (text, expected) in [
+            ("profile = \"pm98\"\n", "did you mean pm983"),
+            ("profile = 7\n", "expected the name of a profile"),
+            ("profile = \"pm983\"\n[flash]\nchannel = 3\n", "flash.channel: unknown key"),
+        ] {
+            let error = of(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ fn the_second_call_prints_what_the_first_did() {
     assert_eq!(first, computed);
     assert_eq!(
         text(&ask(&["--seed", "1,2"]).stderr).lines().next(),
-        Some("2 runs and 2 remembered: seconds")
+        Some("2 runs and 2 remembered: less than 10 s")
     );
 }
 

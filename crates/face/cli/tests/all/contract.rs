@@ -50,6 +50,35 @@ fn documents_of_the_command_are_as_their_schemas_say() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("did you mean report?"));
 }
 
+/// Lines of sweeps and of dumps, and verdicts of conform.
+#[test]
+fn lines_are_documents_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (grid, lines, image) = (path("grid.toml"), path("grid.jsonl"), path("drive.img"));
+    std::fs::write(
+        &grid,
+        "set = [\"workload.ops=50\"]\n[grid]\n\"host.transfer\" = [\"prp\", \"piggyback\"]\n",
+    )
+    .unwrap();
+    said(&["sweep", &grid, "--no-cache"]);
+    let of_file = std::fs::read_to_string(&lines).unwrap();
+    let media = format!("media.path={image}");
+    said(&["run", "--workload", "fillseq", "--ops", "3", "--media", "file", "--set", &media]);
+    let pairs = said(&["dump", &image]) + &said(&["dump", &image, "--keys"]);
+    for (name, lines, count) in [("sweep", of_file, 2), ("pair", pairs, 6)] {
+        let schema = schema(name);
+        let found: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(found.len(), count, "{lines}");
+        for line in found {
+            assert_eq!(violation(&schema, &line, name), None, "{line}");
+        }
+    }
+    let conform = json(&["conform", "--only", "list,key-17-store", "--json", "-"]);
+    assert_eq!(violation(&schema("conform"), &conform, "conform"), None);
+    assert!(conform["clauses"].as_array().is_some_and(|clauses| !clauses.is_empty()), "{conform}");
+}
+
 #[test]
 fn the_state_of_a_served_drive_is_as_its_schema_says() {
     let folder = tempfile::tempdir().unwrap();

@@ -209,6 +209,28 @@ impl RunOptions {
         self.files.push((name, text));
     }
 
+    /// As [`file`](RunOptions::file), for a file that describes a drive: its key `profile` is the profile that the others
+    /// override.
+    ///
+    /// # Errors
+    /// The name of the file: `profile` is no text.
+    pub fn file_of_drive(&mut self, name: String, text: String) -> Result<(), ConfigError> {
+        // What is wrong with a text that is no TOML is said when it is laid over the profile.
+        let Some(mut toml) =
+            text.parse::<toml_edit::DocumentMut>().ok().filter(|toml| toml.contains_key("profile"))
+        else {
+            self.file(name, text);
+            return Ok(());
+        };
+        let profile = toml.remove("profile").and_then(|profile| profile.as_str().map(str::to_owned));
+        let profile = profile.ok_or_else(|| {
+            ConfigError::new("profile", format!("{name}: expected the name of a profile in quotes"))
+        })?;
+        self.give("profile", &profile)?;
+        self.file(name, toml.to_string());
+        Ok(())
+    }
+
     /// Is a key not set by `set`, files or `scale`?
     pub fn leaves(&self, key: &str) -> bool {
         let is_set = self.sets.iter().any(|set| key_of(set) == key);
