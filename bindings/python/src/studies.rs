@@ -49,9 +49,7 @@ fn planned_claims(
         .claims
         .retain(|claim| only.is_empty() || only.iter().any(|name| claim.id.starts_with(name.as_str())));
     let (figures, mut plan) = (experiments::figures()?, Plan::new(options.clone()));
-    let claims =
-        suite.claims.into_iter().map(|claim| claims::Planned::new(claim, &figures, &mut plan, options));
-    let claims = claims.collect::<anyhow::Result<_>>()?;
+    let claims = claims::plan_suite(suite.claims, &figures, &mut plan, options)?;
     check(&plan)?;
     Ok((claims, plan))
 }

@@ -15,6 +15,7 @@ use super::standing::Standing;
 use kvdrive_experiments::Kind;
 use kvdrive_experiments::expression::{Comparison, Expression};
 use kvdrive_experiments::runs::{Results, RunId};
+use kvdrive_text::grouped;
 use kvdrive_text::with_decimals;
 
 /// The verdict on a claim.
@@ -182,6 +183,9 @@ type Points = [Vec<(String, RunId)>];
 impl Planned {
     /// Have all runs of the claim ended? A verdict is of whole runs.
     pub fn has_ended(&self, results: &Results) -> bool {
+        if self.needs.is_some() {
+            return true;
+        }
         let mut runs = self.runs.iter().flatten().flatten().flatten();
         runs.all(|(_, run)| results.has_ended(*run))
     }
@@ -197,6 +201,9 @@ impl Planned {
 
 fn judge(planned: &Planned, results: &Results) -> anyhow::Result<Outcome> {
     let claim = &planned.claim;
+    if let Some(operations) = planned.needs {
+        return Ok(left_out(claim, operations));
+    }
     let runs = match &planned.runs {
         Ok(runs) => runs,
         Err(lacks) => return Ok(skipped(claim, lacks)),
@@ -272,6 +279,15 @@ struct Numbers {
     comparisons: Vec<Compared>,
     seeds: String,
     beside: Vec<OtherCondition>,
+}
+
+/// The outcome of a claim whose runs are too many for a quick suite.
+fn left_out(claim: &Claim, operations: u64) -> Outcome {
+    let numbers = Numbers { ours: "-".into(), ..Numbers::default() };
+    let operations = grouped(operations);
+    let because =
+        format!("Its runs need {operations} operations, loads included, more than a quick suite has left.");
+    outcome(claim, numbers, Verdict::NeedsMore, claim.reading.without_numbers(), because)
 }
 
 fn skipped(claim: &Claim, lacks: &str) -> Outcome {

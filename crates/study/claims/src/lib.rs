@@ -40,7 +40,8 @@
 //! and is reproduced with that profile gets a verdict of its own.
 //!
 //! A quick run leaves a claim open ([`Verdict::NeedsMore`]) if its verdict with so few operations is not the
-//! expected one; a quick run has no further seeds and no other conditions.
+//! expected one, or if its runs need more operations than a quick suite has ([`plan_suite`]); a quick run has no further
+//! seeds and no other conditions.
 
 mod claim;
 mod full_size;
@@ -61,7 +62,7 @@ pub use claim::{Claim, Expected, Relation, Suite, Test};
 pub use judge::{Compared, OtherCondition, Outcome, Verdict};
 pub use names::Name;
 pub use parse::parse;
-pub use plan::Planned;
+pub use plan::{Planned, QUICK_OPERATIONS, plan_suite};
 pub use points::AtPoint;
 pub use show::Show;
 pub use standing::Standing;

@@ -18,6 +18,47 @@ pub struct Planned {
     /// The seed of its own runs, in words.
     pub(super) first_seed: String,
     pub(super) runs: Result<Runs, String>,
+    /// Operations that its runs need, if a quick plan has no room for them: it is not run then.
+    pub(super) needs: Option<u64>,
+}
+
+/// Operations of a quick suite, those of loads included: about a minute of two cores.
+pub const QUICK_OPERATIONS: u64 = 40_000_000;
+
+/// Asks `plan` for the runs of the claims of a suite; they stay in their order. A quick plan has room for some operations,
+/// those of the cheapest claims first, and leaves the others open.
+///
+/// # Errors
+/// As [`Planned::new`].
+pub fn plan_suite(
+    claims: Vec<Claim>,
+    figures: &[Figure],
+    plan: &mut Plan,
+    options: &Options,
+) -> anyhow::Result<Vec<Planned>> {
+    if options.extent != Extent::Quick {
+        return claims.into_iter().map(|claim| Planned::new(claim, figures, plan, options)).collect();
+    }
+    let mut alone = Vec::new();
+    for (place, claim) in claims.iter().enumerate() {
+        let mut own = Plan::new(options.clone());
+        Planned::new(claim.clone(), figures, &mut own, options)?;
+        alone.push((own.operations(), place));
+    }
+    alone.sort_unstable();
+    let most = plan.operations() + QUICK_OPERATIONS;
+    let mut planned: Vec<Option<Planned>> = claims.iter().map(|_| None).collect();
+    for (operations, place) in alone {
+        let mut with = plan.clone();
+        let mut claim = Planned::new(claims[place].clone(), figures, &mut with, options)?;
+        if with.operations() <= most {
+            *plan = with;
+        } else {
+            claim.needs = Some(operations);
+        }
+        planned[place] = Some(claim);
+    }
+    Ok(planned.into_iter().flatten().collect())
 }
 
 /// Runs of a claim: by condition (the claim's own first, then its seeds, the emulator, and those beside), by
@@ -53,7 +94,12 @@ impl Planned {
         claim.beside.retain(is_free);
         let runs =
             claim.plan(figures, plan).map_err(|problem| anyhow::anyhow!("claim {}: {problem}", claim.id))?;
-        Ok(Planned { claim, as_usual, is_quick, is_altered, first_seed, runs })
+        Ok(Planned { claim, as_usual, is_quick, is_altered, first_seed, runs, needs: None })
+    }
+
+    /// Is it left open, because a quick plan has no room for its runs?
+    pub fn is_left_out(&self) -> bool {
+        self.needs.is_some()
     }
 
     /// The claim itself.

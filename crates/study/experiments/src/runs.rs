@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::expression::Expression;
 use kvdrive_config::{Assigned, Document, Scale};
+use kvdrive_run::operations_of_session;
 use kvdrive_run::report::Report;
 
 /// The name of [`Results::change`] in expressions.
@@ -153,7 +154,7 @@ impl Alteration {
 }
 
 /// Runs to be done.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     options: Options,
     documents: Vec<Document>,
@@ -167,6 +168,8 @@ pub struct Plan {
     /// Documents by the text of their settings, before options and alterations.
     as_asked: BTreeMap<String, Document>,
     scales: Vec<Scale>,
+    /// Operations of all sessions, loads included; counted for a quick plan alone.
+    operations: u64,
     /// Applied to runs that are requested from now on.
     alteration: Option<Alteration>,
     /// Seed of runs that are requested from now on, unless their own settings have one.
@@ -217,6 +220,9 @@ impl Plan {
         let session: Vec<usize> = (first..first + documents.len()).collect();
         let runs: Vec<RunId> = session.iter().copied().map(RunId).collect();
         self.known.insert(identity, runs.clone());
+        if self.options.extent == Extent::Quick {
+            self.operations += operations_of_session(&documents)?;
+        }
         self.documents.extend(documents);
         self.sessions.push(session);
         for asked in asked {
@@ -296,6 +302,11 @@ impl Plan {
     /// How it differs from the files.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Operations of all runs of a quick plan, loads included.
+    pub fn operations(&self) -> u64 {
+        self.operations
     }
 
     /// Sizes of the runs that have a scale.

@@ -426,7 +426,10 @@ impl Planned {
         let mut last = None;
         for (index, point) in grid.points.iter().enumerate() {
             let Some(run) = runs.iter().find_map(|runs| runs[index]) else { continue };
-            let now = results.report(run).ops.total();
+            // The operations of the workload: a read-modify-write is one of them, and two of the drive's.
+            let report = results.report(run);
+            let asked = report.config.pointer("/workload/ops").and_then(|ops| ops.as_u64());
+            let now = report.ops.total().min(asked.unwrap_or(u64::MAX));
             match last {
                 None => text.push_str(&format!("{} operations a point", grouped(now))),
                 Some(before) if before != now => {

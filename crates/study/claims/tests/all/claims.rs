@@ -280,6 +280,22 @@ fn a_count_that_a_switch_was_chosen_for_is_no_evidence() {
     assert_eq!(stairs.standing(), Standing::Set);
 }
 
+/// A quick suite has as many operations as two cores do in about a minute, and what it has no room for is open.
+#[test]
+fn a_quick_suite_leaves_out_the_claims_that_take_longest() {
+    let options = Options { extent: Extent::Quick, ..Options::default() };
+    let figures = figures().unwrap();
+    for (name, leaves_out) in [("bandslim", false), ("plus", true)] {
+        let suite = claims::suite(name).unwrap();
+        let (mut plan, count) = (Plan::new(options.clone()), suite.claims.len());
+        let planned = claims::plan_suite(suite.claims, &figures, &mut plan, &options).unwrap();
+        assert!(plan.operations() <= claims::QUICK_OPERATIONS, "{name}: {}", plan.operations());
+        let left_out = planned.iter().filter(|claim| claim.is_left_out()).count();
+        assert!((left_out > 0) == leaves_out && left_out < count / 2, "{name}: {left_out} of {count}");
+        println!("{name}: {} operations, {left_out} of {count} claims are left out", plan.operations());
+    }
+}
+
 #[test]
 fn a_quick_run_leaves_open_what_comes_out_otherwise() {
     let quick = || Options { extent: Extent::Quick, ..Options::default() };
