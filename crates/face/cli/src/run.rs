@@ -144,7 +144,7 @@ impl Run {
         }
         output::tell_unmatched(&report.faults);
         verdict_of(ran.failure)?;
-        conclude(&report, &document, !rules.is_empty())
+        conclude(&report, document.config()?.workload.verify == "only", !rules.is_empty())
     }
 
     /// The same against drives on a network.
@@ -177,7 +177,7 @@ impl Run {
             output::write_json(path, &connected)?;
         }
         verdict_of(failure)?;
-        conclude(&connected.report, document, false)
+        conclude(&connected.report, only_verifies, false)
     }
 
     /// The same run with several seeds: mean and spread, and every report as JSON.
@@ -222,7 +222,7 @@ fn check_is_one(options: &RunOptions) -> anyhow::Result<()> {
 
 /// Ends a run after its report is printed: an error if values were wrong or operations failed. `may_fail`: rules may
 /// make operations fail.
-fn conclude(report: &Report, document: &Document, may_fail: bool) -> anyhow::Result<()> {
+fn conclude(report: &Report, only_verifies: bool, may_fail: bool) -> anyhow::Result<()> {
     if report.is_stopped {
         output::tell("kvdrive: stopped; this is the report so far");
         std::process::exit(STOPPED);
@@ -230,7 +230,7 @@ fn conclude(report: &Report, document: &Document, may_fail: bool) -> anyhow::Res
     // A read that a fault rule failed has no value that could be wrong.
     let holds = |verified: &Verified| verified.wrong == 0 && verified.missing == 0;
     let is_whole = report.verified.as_ref().is_none_or(|it| it.is_whole() || may_fail && holds(it));
-    let asked = if document.config()?.workload.verify == "only" {
+    let asked = if only_verifies {
         "--verify-only: not all pairs are as they were stored; the options must be those of the run that stored them, \
          with --ops and --seed"
     } else {

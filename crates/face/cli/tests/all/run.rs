@@ -167,8 +167,11 @@ fn a_rule_for_stores_strikes_them_however_their_values_travel() {
     ] {
         let output = kvdrive(&[&load[..], &["--transfer", transfer, "--value-size", bytes]].concat());
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let counts = ["matched", "struck"].map(|name| report["faults"][0][name].as_u64());
-        assert_eq!((counts, report["ops"]["errors"].as_u64()), ([Some(20); 2], Some(20)), "{transfer}");
+        let [matched, struck] = ["matched", "struck"].map(|name| report["faults"][0][name].as_u64().unwrap());
+        // A store by window whose command is refused is sent again by DMA, and struck again.
+        let is_once = matched == 20 || transfer.contains("cxl");
+        assert!(is_once && matched >= 20 && matched == struck, "{transfer}: {matched}, {struck}");
+        assert_eq!(report["ops"]["errors"].as_u64(), Some(20), "{transfer}");
     }
 }
 
