@@ -273,7 +273,7 @@ pub trait Store {
 pub struct Space {
     /// Bytes of pages used for live pairs, as far as the store knows.
     pub live_bytes: u64,
-    /// The most that fits, bytes.
+    /// The most of these bytes that fits. Pairs that fill their pages badly count with all of them.
     pub capacity_bytes: u64,
 }
 

@@ -16,6 +16,10 @@
 //! Nodes and kept trees are numbered in ascending order; a kept tree has only nodes with lower numbers. A
 //! tree is cloned by keeping its root and giving it a number: that is the snapshot of a cursor.
 //!
+//! A leaf has room for four pairs; a longer value has pages of its own. On pages of 16 KiB the limit is 4062 B. So a value
+//! of 4 KiB takes a page, and a store is full of such pairs when their values are a quarter of its bytes. It counts as full
+//! then, because [`Store::space`] counts pages. A full store refuses new keys; overwrites go on.
+//!
 //! Rodeh counts references to nodes, because clones may be changed. Here only the newest tree changes. If a
 //! page was created as number `b` and left the tree when `l` was the next number, only kept trees with
 //! numbers from `b` to below `l` need it, so it is free when none of these is the last checkpoint or a

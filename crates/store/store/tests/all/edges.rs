@@ -162,6 +162,35 @@ fn every_pair_of_a_full_btree_can_be_overwritten() {
     }
 }
 
+/// A value of more than a quarter of a page has pages of its own. Pairs of 4 KiB on pages of 16 KiB take a page each, so a
+/// tree is full of them when their values are a quarter of its bytes, and its count says so. It refuses new keys from
+/// then on, and nothing else.
+#[test]
+fn a_btree_full_of_values_of_4_kib_says_so_and_refuses_new_keys_only() {
+    const PAGE_BYTES: u32 = 16 << 10;
+    let row = STORES.iter().find(|row| row.name == "btree").unwrap();
+    let mut options = StoreOptions::default();
+    options.btree.buffer_bytes = 16 * u64::from(PAGE_BYTES);
+    options.btree.checkpoint_bytes = 256 << 10;
+    let world = World::new(PAGE_BYTES, 320);
+    let store = world.open(row, &options);
+    let pairs = fill(&*store, 4096);
+    let space = store.space();
+    assert!(space.live_bytes * 100 >= space.capacity_bytes * 95, "{space:?}");
+    let values = pairs.len() as u64 * 4096;
+    assert!((20..=25).contains(&(values * 100 / space.capacity_bytes)), "{} pairs, {space:?}", pairs.len());
+    let keys: Vec<Key> = pairs.into_keys().collect();
+    let mut rng = Rng::stream(3, "overwrites");
+    for number in 0..1000 {
+        let value = value_of(number, 4096);
+        let key = keys[rng.below(keys.len() as u64) as usize];
+        store.put(MAIN, key, Value::from(&value[..])).unwrap_or_else(|error| panic!("put {number}: {error}"));
+        let new = Key::from_u32_be(number as u32);
+        assert_eq!(store.put(MAIN, new, Value::from(&value[..])), Err(StoreError::Full), "put {number}");
+        assert_eq!(get(&*store, &key), Some(value));
+    }
+}
+
 #[test]
 fn twenty_overwrites_at_80_percent() {
     for small in small::all() {
