@@ -13,8 +13,12 @@
 //! ([`slice_ns`]): each missing part of the segments that are to be free doubles it, so its length finds the point where
 //! collection is as fast as the stores, whether they need 2 % or all of the controller's time.
 //!
+//! *Collection first.* Both tasks need the same core: in a common slice, collection looks up one key while a merge writes 256
+//! entries. That is right while there are free segments to store on. At the low mark, slices belong to collection alone:
+//! else stores would fill segments for the eight seconds of a merge while none was collected.
+//!
 //! *No task waits for ever.* A task pauses where it holds no lock but that of collection or of merges. Who waits for
-//! these locks, or for the next free segment, lets the tasks run ([`Ahead::hurry`]).
+//! these locks, or for the next free segment, lets the task run that has it, and that one alone ([`Ahead::hurry`]).
 //!
 //! What is collected and merged, and in which order, is in [`super::collection`].
 
@@ -35,6 +39,22 @@ pub(super) fn slice_ns(missing: u32, wanted: u32) -> Ns {
     SHORTEST_SLICE_NS << (more * DOUBLINGS / wanted.max(1)).min(DOUBLINGS + 1)
 }
 
+/// What a task does beside stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    Collect,
+    Merge,
+}
+
+impl Work {
+    fn other(self) -> Work {
+        match self {
+            Work::Collect => Work::Merge,
+            Work::Merge => Work::Collect,
+        }
+    }
+}
+
 /// The tasks of one drive, and the slices in which they work.
 pub(super) struct Ahead {
     pub sim: Sim,
@@ -52,12 +72,14 @@ pub(super) struct Ahead {
     pub idle_since: Cell<Option<u64>>,
     tasks: Cell<u32>,
     paused_tasks: Cell<u32>,
-    /// The end of the present slice.
+    /// The end of the present slice, or of the last one.
     until: Cell<Ns>,
+    /// Does this slice belong to collection alone?
+    is_collection_first: Cell<bool>,
     /// Stores since the last slice.
     stores: Cell<u32>,
-    /// Waits for something that the tasks do.
-    hurried: Cell<u32>,
+    /// By [`Work`]: waits for something that this task does.
+    hurried: [Cell<u32>; 2],
     granted: WaitQueue,
     slice_over: WaitQueue,
     /// Signals that a victim is empty, or that a task has come to an end.
@@ -77,8 +99,9 @@ impl Ahead {
             tasks: Cell::new(0),
             paused_tasks: Cell::new(0),
             until: Cell::new(0),
+            is_collection_first: Cell::new(false),
             stores: Cell::new(0),
-            hurried: Cell::new(0),
+            hurried: Default::default(),
             granted: WaitQueue::new(sim),
             slice_over: WaitQueue::new(sim),
             advanced: WaitQueue::new(sim),
@@ -110,29 +133,41 @@ impl Ahead {
         }
     }
 
-    /// Called by a task often, while it holds no lock that a store may need: pauses when the slice is over.
+    /// Called by a task often, while it holds no lock that a store may need: pauses when its slice is over.
     #[inline]
-    pub fn step(&self) {
-        if self.tasks.get() > 0 && self.hurried.get() == 0 && self.sim.now() >= self.until.get() {
-            self.pause();
+    pub fn step(&self, work: Work) {
+        if self.tasks.get() > 0 && !self.may_work(work) {
+            self.pause(work);
         }
     }
 
-    fn pause(&self) {
+    fn may_work(&self, work: Work) -> bool {
+        let hurried = |work: Work| self.hurried[work as usize].get() > 0;
+        let is_in_slice = || {
+            let has_turn = work == Work::Collect || !self.is_collection_first.get();
+            has_turn && self.sim.now() < self.until.get()
+        };
+        hurried(work) || !hurried(work.other()) && is_in_slice()
+    }
+
+    fn pause(&self, work: Work) {
         self.paused_tasks.set(self.paused_tasks.get() + 1);
         self.end_slice_if_all_pause();
-        while self.hurried.get() == 0 && self.sim.now() >= self.until.get() {
+        while !self.may_work(work) {
             self.granted.wait();
         }
         self.paused_tasks.set(self.paused_tasks.get() - 1);
     }
 
-    /// Runs `wait`, which needs something that a task does; meanwhile no task pauses.
-    pub fn hurry<T>(&self, wait: impl FnOnce() -> T) -> T {
-        self.hurried.set(self.hurried.get() + 1);
+    /// Runs `wait`, which needs something that a task of this kind does; meanwhile this task does not pause, and the other
+    /// one does.
+    pub fn hurry<T>(&self, work: Work, wait: impl FnOnce() -> T) -> T {
+        let hurried = &self.hurried[work as usize];
+        hurried.set(hurried.get() + 1);
         self.granted.wake_all();
         let done = wait();
-        self.hurried.set(self.hurried.get() - 1);
+        hurried.set(hurried.get() - 1);
+        self.granted.wake_all();
         done
     }
 
@@ -146,23 +181,32 @@ impl Ahead {
         self.advanced.wait();
     }
 
-    /// A store comes by. Once in a while it lets the tasks work for a slice, and waits for that.
+    /// A store comes by. Once in a while it lets the tasks work for a slice, and waits for that. `slice` says how long it
+    /// is, and whether merges wait while collection works.
     #[inline]
-    pub fn grant(&self, slice_ns: impl FnOnce() -> Ns) {
+    pub fn grant(&self, slice: impl FnOnce() -> (Ns, bool)) {
         self.stores.set(self.stores.get() + 1);
-        if self.stores.get() < STORES_BETWEEN_SLICES || self.tasks.get() == 0 || self.hurried.get() > 0 {
+        if self.stores.get() < STORES_BETWEEN_SLICES || self.tasks.get() == 0 || self.is_hurried() {
             return;
         }
         self.stores.set(0);
-        self.until.set(self.sim.now() + slice_ns().max(SHORTEST_SLICE_NS));
+        let (slice_ns, is_collection_first) = slice();
+        self.until.set(self.sim.now() + slice_ns.max(SHORTEST_SLICE_NS));
+        self.is_collection_first.set(is_collection_first && self.is_collecting.get());
         self.granted.wake_all();
         let _spent = self.sim.spend(Cause::Room);
         self.slice_over.wait();
+    }
+
+    fn is_hurried(&self) -> bool {
+        self.hurried.iter().any(|waits| waits.get() > 0)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
 
     #[test]
@@ -170,5 +214,47 @@ mod tests {
         let slices = [0, 1, 5, 9, 50].map(|missing| slice_ns(missing, 8));
         assert_eq!(slices, [0, 2_000_000, 16_000_000, 256_000_000, 512_000_000]);
         assert_eq!([1, 2, 3].map(|missing| slice_ns(missing, 1)), [2_000_000, 256_000_000, 512_000_000]);
+    }
+
+    #[test]
+    fn a_task_that_a_store_waits_for_works_alone_and_so_does_collection_at_the_low_mark() {
+        let sim = Sim::new();
+        sim.block_on(|| {
+            let ahead = Rc::new(Ahead::new(&sim));
+            let done = Rc::new([Cell::new(0), Cell::new(0)]);
+            let (all, ends) = (&ahead, Rc::new(Cell::new(false)));
+            all.is_collecting.set(true);
+            for work in [Work::Collect, Work::Merge] {
+                let (ahead, done, ends) = (ahead.clone(), done.clone(), ends.clone());
+                all.spawn(move || {
+                    while !ends.get() {
+                        ahead.step(work);
+                        ahead.sim.sleep(1_000_000);
+                        done[work as usize].set(done[work as usize].get() + 1);
+                    }
+                    ahead.end_task();
+                });
+            }
+            let worked = |act: &dyn Fn()| {
+                let before = [done[0].get(), done[1].get()];
+                act();
+                [done[0].get() - before[0], done[1].get() - before[1]]
+            };
+            let slices = |is_collection_first: bool| {
+                for _ in 0..STORES_BETWEEN_SLICES {
+                    all.grant(|| (10_000_000, is_collection_first));
+                }
+            };
+            assert_eq!(worked(&|| slices(false)), [10, 10]);
+            assert_eq!([worked(&|| slices(true)), worked(&|| slices(true))], [[10, 0], [10, 0]]);
+            let wait = || all.hurry(Work::Merge, || all.sim.sleep(5_500_000));
+            assert_eq!(worked(&wait), [0, 5]);
+            all.sim.sleep(50_000_000);
+            all.is_collecting.set(false);
+            assert_eq!(worked(&|| slices(true)), [10, 10], "collection does not run");
+            ends.set(true);
+            all.hurry(Work::Collect, || all.sim.sleep(3_000_000));
+            all.hurry(Work::Merge, || all.sim.sleep(3_000_000));
+        });
     }
 }

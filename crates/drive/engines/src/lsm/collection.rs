@@ -27,7 +27,7 @@ use kvdrive_flash::Purpose;
 use kvdrive_link::Arrival;
 use kvdrive_nvme::{Key, Status};
 
-use super::ahead::slice_ns;
+use super::ahead::{Work, slice_ns};
 use super::engine::Lsm;
 use super::entry::Entry;
 use super::futile::Futile;
@@ -120,7 +120,7 @@ impl Lsm {
         if !self.ahead.is_merging.get() {
             return true;
         }
-        self.ahead.hurry(|| self.index.wait_for_merge());
+        self.ahead.hurry(Work::Merge, || self.index.wait_for_merge());
         self.index_is_short()
     }
 
@@ -186,7 +186,7 @@ impl Lsm {
     /// Errors: `CAPACITY_EXCEEDED` when nothing can be gained; `COMMAND_INTERRUPTED` when cursors that cannot be given
     /// up hold the room until they end.
     pub(super) fn make_room(&self) -> Result<(), Status> {
-        self.ahead.hurry(|| self.make_room_now())
+        self.ahead.hurry(Work::Collect, || self.make_room_now())
     }
 
     fn make_room_now(&self) -> Result<(), Status> {
@@ -284,7 +284,7 @@ impl Lsm {
         if self.compacted_at.get() == changes {
             return false;
         }
-        let done = self.ahead.hurry(|| self.index.compact_all()).is_ok();
+        let done = self.ahead.hurry(Work::Merge, || self.index.compact_all()).is_ok();
         if done {
             self.compacted_at.set(changes);
             self.merged_at_pages.set(Some(self.value_pages_filled()));
@@ -338,7 +338,7 @@ impl Lsm {
         let began = self.log.frontier(Head::Gc);
         let mut pairs = Vec::new();
         let addresses: Vec<_> = victims.iter().map(|victim| self.log.addresses(victim.segment)).collect();
-        let result = match self.index.references(&addresses, &mut pairs, &|| self.ahead.step()) {
+        let result = match self.index.references(&addresses, &mut pairs, &|| self.ahead.step(Work::Collect)) {
             Ok(()) => self.move_values(victims, pairs),
             Err(status) => Err(status),
         };
@@ -377,7 +377,7 @@ impl Lsm {
         let (mut work, mut present) = (self.index.work(), None);
         let mut segments_begun = self.collected_segments_begun();
         // In the order of their keys: each page of the index is read once.
-        let since = self.index.retain_newest(&mut pairs, &|| self.ahead.step())?;
+        let since = self.index.retain_newest(&mut pairs, &|| self.ahead.step(Work::Collect))?;
         // In the order of their addresses: each page of the victims is read once.
         pairs.sort_by_key(|(key, entry)| (entry.address, *key));
         for (key, entry) in &pairs {
@@ -396,7 +396,7 @@ impl Lsm {
                 self.keep_room_to_flush(segments_begun)?;
                 work = self.index.work();
             }
-            self.ahead.step();
+            self.ahead.step(Work::Collect);
             let _key = self.keys.lock(*key);
             let opening = self.log.opening_of(entry.address);
             if self.index.is_newest(key, entry, &since)
@@ -459,7 +459,8 @@ impl Lsm {
         ahead.grant(|| {
             let merge_segments = if ahead.is_merging.get() { self.merge_segments() } else { 0 };
             let to_merge = slice_ns(self.missing(merge_segments), merge_segments);
-            to_merge.max(slice_ns(missing, self.ahead_segments()))
+            let to_collect = slice_ns(missing, self.ahead_segments());
+            (to_merge.max(to_collect), missing >= self.ahead_segments())
         });
     }
 
@@ -510,7 +511,7 @@ impl Lsm {
         let ahead = &self.ahead;
         ahead.idle_since.set(None);
         while self.missing_ahead() > 0 {
-            ahead.step();
+            ahead.step(Work::Collect);
             ahead.advance();
             let _one_at_a_time = self.collecting.lock();
             if self.merge_is_due() && self.victims(EAGER_GAIN).is_empty() && !ahead.is_merging.get() {
@@ -531,7 +532,7 @@ impl Lsm {
         let filled = self.value_pages_filled();
         self.deletes.set(0);
         // If it fails, for lack of room or because of a damaged page, the next try waits for as many stores.
-        let _ = self.index.merge_beside(&|| self.ahead.step());
+        let _ = self.index.merge_beside(&|| self.ahead.step(Work::Merge));
         self.merged_at_pages.set(Some(filled));
         self.note_counted();
         self.ahead.idle_since.set(None);

@@ -45,15 +45,16 @@ fn a_drive_with_few_pairs_copies_almost_nothing() {
 }
 
 /// The index of a drive that is nearly full is merged for exact counters at most once for as many pages of values as its
-/// tables have; the other programs are those of flushes and levels.
+/// tables have; the other programs are those of flushes and levels. 12 500 pairs are 90 % of this drive's size, and 12 700
+/// do not fit beside what a small drive keeps back. The bound of 3/2 stands in `docs/decisions/collection.md`.
 #[test]
 fn a_drive_that_is_nearly_full_does_not_merge_its_index_for_each_segment() {
     for ahead in ["gc.ahead_segments=0", "gc.ahead_segments=4"] {
-        let report = overwritten(9_500, &[ahead]);
+        let report = overwritten(12_500, &[ahead, "workload.ops=6000"]);
         let (values, compaction) = (programs(&report, "value"), programs(&report, "compaction"));
-        assert!(programs(&report, "value_gc") > values / 2, "it is nearly full");
+        assert!(programs(&report, "value_gc") > 5 * values, "it is nearly full");
         assert!(
-            compaction <= 2 * values,
+            2 * compaction <= 3 * values,
             "{ahead}: {compaction} compaction programs for {values} value pages"
         );
     }
