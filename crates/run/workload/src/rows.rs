@@ -300,6 +300,90 @@ pub static WORKLOADS: &[Row] = &[
         build: |params, seed| ycsb::build(ycsb::HALF_MODIFIES, params, seed),
         ..Row::PLAIN
     },
+    of_anykey(
+        "anykey-kvssd",
+        "80 % retrieves, 20 % stores of 4096 B, keys of 16 B (KVSSD; AnyKey's settings)",
+        16,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [16, 4096], params, seed),
+    ),
+    of_anykey(
+        "anykey-ycsb",
+        "80 % retrieves, 20 % stores of 1000 B, keys of 20 B (YCSB; AnyKey's settings)",
+        20,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [20, 1000], params, seed),
+    ),
+    of_anykey(
+        "anykey-w-pink",
+        "80 % retrieves, 20 % stores of 1024 B, keys of 32 B (W-PinK; AnyKey's settings)",
+        32,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [32, 1024], params, seed),
+    ),
+    of_anykey(
+        "anykey-xbox",
+        "80 % retrieves, 20 % stores of 1200 B, keys of 94 B (Xbox; AnyKey's settings)",
+        94,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [94, 1200], params, seed),
+    ),
+    of_anykey(
+        "anykey-etc",
+        "80 % retrieves, 20 % stores of 358 B, keys of 41 B (Facebook's ETC; AnyKey's settings)",
+        41,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [41, 358], params, seed),
+    ),
+    of_anykey(
+        "anykey-udb",
+        "80 % retrieves, 20 % stores of 127 B, keys of 27 B (Facebook's UDB; AnyKey's settings)",
+        27,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [27, 127], params, seed),
+    ),
+    of_anykey(
+        "anykey-cache",
+        "80 % retrieves, 20 % stores of 188 B, keys of 42 B (Twitter's Cache; AnyKey's settings)",
+        42,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [42, 188], params, seed),
+    ),
+    of_anykey(
+        "anykey-var",
+        "80 % retrieves, 20 % stores of 115 B, keys of 35 B (Facebook's VAR; AnyKey's settings)",
+        35,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [35, 115], params, seed),
+    ),
+    of_anykey(
+        "anykey-crypto2",
+        "80 % retrieves, 20 % stores of 110 B, keys of 37 B (Crypto2, Trezor; AnyKey's settings)",
+        37,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [37, 110], params, seed),
+    ),
+    of_anykey(
+        "anykey-dedup",
+        "80 % retrieves, 20 % stores of 44 B, keys of 20 B (IBM's Dedup; AnyKey's settings)",
+        20,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [20, 44], params, seed),
+    ),
+    of_anykey(
+        "anykey-cache15",
+        "80 % retrieves, 20 % stores of 38 B, keys of 38 B (Twitter's Cache15; AnyKey's settings)",
+        38,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [38, 38], params, seed),
+    ),
+    of_anykey(
+        "anykey-zippydb",
+        "80 % retrieves, 20 % stores of 43 B, keys of 48 B (Facebook's ZippyDB; AnyKey's settings)",
+        48,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [48, 43], params, seed),
+    ),
+    of_anykey(
+        "anykey-crypto1",
+        "80 % retrieves, 20 % stores of 50 B, keys of 76 B (Crypto1, BlockStream; AnyKey's settings)",
+        76,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [76, 50], params, seed),
+    ),
+    of_anykey(
+        "anykey-rtdata",
+        "80 % retrieves, 20 % stores of 10 B, keys of 24 B (Microsoft's RTDATA; AnyKey's settings)",
+        24,
+        |params, seed| ycsb::build_sized(ycsb::FIFTH_STORES, [24, 10], params, seed),
+    ),
     Row {
         name: "tpcc",
         origin: "New Order and Payment, 45 to 43, transactions on tables of 8 B keys (TPC-C; SAKER, section 4)",
@@ -312,6 +396,20 @@ pub static WORKLOADS: &[Row] = &[
         ..Row::PLAIN
     },
 ];
+
+/// A workload by which AnyKey was judged: keys and values of a production system, Zipfian.
+const fn of_anykey(name: &'static str, origin: &'static str, key_bytes: u32, build: Build) -> Row {
+    Row {
+        name,
+        origin,
+        own_sizes: true,
+        own_key_bytes: Some(key_bytes),
+        keys: Asked,
+        looks_at: &["scramble"],
+        build,
+        ..Row::PLAIN
+    }
+}
 
 /// The workloads that are read from a file and end. They are not rows of [`WORKLOADS`], which are generated
 /// and have no end.

@@ -9,6 +9,9 @@
 //! | e | 95 % scan of 1 to `scan_length_max` pairs, 5 % insert | not run by the paper |
 //! | f | 50 % retrieve, 50 % retrieve and store of one key | the same |
 //!
+//! Workloads `anykey-`, with 80 % retrieves and 20 % stores, are those by which AnyKey was judged: each has the key and value
+//! sizes of a production system.
+//!
 //! `num` pairs are loaded in the order of their keys, then `overwrites` stores of uniform keys precondition
 //! the drive. `distribution` chooses keys: `uniform`, `zipfian`, `latest`; letter d is always `latest`. With
 //! `scramble`, `ycsb-` spreads the Zipfian's ranks over the keys by a hash, as YCSB does; `plus-` never does
@@ -38,6 +41,7 @@ pub(super) struct Mix {
 const NOTHING: Mix = Mix { stores: 0, inserts: 0, scans: 0, modifies: 0 };
 pub(super) const HALF_STORES: Mix = Mix { stores: 50, ..NOTHING };
 pub(super) const FEW_STORES: Mix = Mix { stores: 5, ..NOTHING };
+pub(super) const FIFTH_STORES: Mix = Mix { stores: 20, ..NOTHING };
 pub(super) const RETRIEVES: Mix = NOTHING;
 pub(super) const FEW_INSERTS: Mix = Mix { inserts: 5, ..NOTHING };
 pub(super) const SCANS: Mix = Mix { inserts: 5, scans: 95, ..NOTHING };
@@ -58,6 +62,16 @@ struct Ycsb {
     kinds: Rng,
     seed: u64,
     notes: Vec<String>,
+}
+
+/// As [`build`], with keys and values of these sizes.
+pub(super) fn build_sized(
+    mix: Mix,
+    [key_size, value_size]: [u32; 2],
+    params: &WorkloadParams,
+    seed: u64,
+) -> Result<Box<dyn Workload>, String> {
+    build(mix, &WorkloadParams { key_size, value_size, ..params.clone() }, seed)
 }
 
 /// The workload of a row with this mix, which also decides whether keys are the latest and may be scrambled.

@@ -544,3 +544,42 @@ fn fillrandom_and_readrandom_draw_as_asked() {
         assert_eq!(of(name, "usual"), of(name, "uniform"), "{name}");
     }
 }
+
+/// Keys and values of AnyKey's fourteen workloads, a fifth of whose operations are stores.
+#[test]
+fn the_workloads_of_anykey_have_its_sizes() {
+    const SIZES: [(&str, usize, u32); 14] = [
+        ("kvssd", 16, 4096),
+        ("ycsb", 20, 1000),
+        ("w-pink", 32, 1024),
+        ("xbox", 94, 1200),
+        ("etc", 41, 358),
+        ("udb", 27, 127),
+        ("cache", 42, 188),
+        ("var", 35, 115),
+        ("crypto2", 37, 110),
+        ("dedup", 20, 44),
+        ("cache15", 38, 38),
+        ("zippydb", 48, 43),
+        ("crypto1", 76, 50),
+        ("rtdata", 24, 10),
+    ];
+    assert_eq!(WORKLOADS.iter().filter(|row| row.name.starts_with("anykey-")).count(), SIZES.len());
+    for (name, key_bytes, value_bytes) in SIZES {
+        let mut workload = build(&[&format!("name=anykey-{name}"), "num=1000"]);
+        let (mut stores, ops) = (0, 5000);
+        for _ in 0..ops {
+            let key = match workload.next() {
+                Op::Store { key, value } => {
+                    assert_eq!(value.bytes, value_bytes, "{name}");
+                    stores += 1;
+                    key
+                }
+                Op::Retrieve { key } => key,
+                other => panic!("{name}: {other:?}"),
+            };
+            assert_eq!(key.len(), key_bytes, "{name}");
+        }
+        assert!((900..1100).contains(&stores), "{name}: {stores} stores of {ops} operations");
+    }
+}
