@@ -14,6 +14,7 @@
 //! |---|---|
 //! | [`table`] | the engines, a row for each folder |
 //! | [`lsm`] | LSM-tree over a value log |
+//! | [`anykey`] | LSM-tree of groups that are sorted by hash |
 //! | [`hash`] | hash-table FTLs: `original`, `plus`, `plus2` |
 //! | [`stored`] | any store of crate `store`, on logical pages |
 //! | [`divided`] | values that an engine does not take whole, in parts |
@@ -33,6 +34,7 @@ use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Ns, TaskCell};
 
+pub mod anykey;
 pub mod config;
 pub mod divided;
 pub mod dram;
@@ -312,7 +314,8 @@ impl Moved {
 pub struct Utilization {
     /// Bytes of values that have not been replaced or deleted. Engine `lsm` has an upper bound: it learns that a value was
     /// replaced or deleted when a merge sees both entries (`lsm.count_growth_percent`). `hashlog` adds its head of 8 B
-    /// and the key to each value; `btree` and `lsmtree` count whole pages in use, and no pair in a memtable.
+    /// and the key to each value; `btree` and `lsmtree` count whole pages in use, and no pair in a memtable; `anykey` counts
+    /// the pages of groups beside the bytes of its log.
     pub live_bytes: u64,
     /// Bytes of values that the engine has room for.
     pub capacity_bytes: u64,

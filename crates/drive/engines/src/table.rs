@@ -13,6 +13,7 @@ macro_rules! each_engine {
     ($with:ident) => {
         $with! {
             lsm: $crate::lsm::LsmConfig => $crate::lsm::LsmEngine;
+            anykey: $crate::anykey::AnyKeyConfig => $crate::anykey::AnyKeyEngine;
             hash: $crate::hash::HashConfig => $crate::divided::Divided<$crate::hash::HashEngine>;
             stored: $crate::stored::StoredConfig => $crate::divided::Divided<$crate::stored::StoredEngine>;
         }

@@ -14,7 +14,7 @@ use kvdrive_text::{Unit, quantity};
 use kvdrive_workload::{self as workload, OwnWorkload, PRESETS, Row};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
-use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint, LSM_DRAM_BYTES};
+use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint, INDEX_DRAM_BYTES};
 use crate::profiles::{ENGINES, PROFILES, Profile, SAKER, WORKLOAD};
 use crate::rules::{self, rules};
 use crate::sections::Config;
@@ -153,8 +153,8 @@ impl Document {
         };
         self.set(&format!("{DRAM_ACCOUNTING}={}", point.accounting))?;
         self.set(&format!("{DRAM_BYTES}={}", point.bytes))?;
-        if let Some(bytes) = point.lsm_bytes {
-            self.set(&format!("{LSM_DRAM_BYTES}={bytes}"))?;
+        for (key, bytes) in INDEX_DRAM_BYTES.iter().filter_map(|key| Some((key, point.index_bytes?))) {
+            self.set(&format!("{key}={bytes}"))?;
         }
         self.dram_point = Some(point);
         Ok(())

@@ -6,9 +6,9 @@ pub const DRAM_BYTES: &str = "hash.dram_bytes";
 /// The key of which structures count.
 pub const DRAM_ACCOUNTING: &str = "hash.dram_accounting";
 /// The keys of a [`DramPoint`].
-pub const DRAM_KEYS: &[&str] = &[DRAM_ACCOUNTING, DRAM_BYTES, LSM_DRAM_BYTES];
-/// The key of the bytes of engine `lsm`.
-pub const LSM_DRAM_BYTES: &str = "lsm.dram_bytes";
+pub const DRAM_KEYS: &[&str] = &[DRAM_ACCOUNTING, DRAM_BYTES, "lsm.dram_bytes", "anykey.dram_bytes"];
+/// The keys of the bytes of engines whose index is an LSM-tree.
+pub const INDEX_DRAM_BYTES: &[&str] = &["lsm.dram_bytes", "anykey.dram_bytes"];
 
 /// A budget of DRAM at which engines are compared.
 #[derive(Debug)]
@@ -19,31 +19,31 @@ pub struct DramPoint {
     pub origin: &'static str,
     pub(super) accounting: &'static str,
     pub(super) bytes: u64,
-    /// For the index of `lsm`; `None`: as its profile has it.
-    pub(super) lsm_bytes: Option<u64>,
+    /// For the index of `lsm` or `anykey`; `None`: as its profile has it.
+    pub(super) index_bytes: Option<u64>,
 }
 
 /// Every point, at full size.
 pub static DRAM_POINTS: &[DramPoint] = &[
     DramPoint {
         name: "published",
-        origin: "128 MiB for the section cache; all other structures take no budget, as in the published emulator; lsm has what its profile says",
+        origin: "128 MiB for the section cache; all other structures take no budget, as in the published emulator; lsm and anykey have what their profiles say",
         accounting: "published",
         bytes: 128 << 20,
-        lsm_bytes: None,
+        index_bytes: None,
     },
     DramPoint {
         name: "total-128",
         origin: "128 MiB for all structures together; the section cache gets the rest",
         accounting: "total",
         bytes: 128 << 20,
-        lsm_bytes: Some(128 << 20),
+        index_bytes: Some(128 << 20),
     },
     DramPoint {
         name: "total-256",
         origin: "256 MiB for all structures together; the section cache gets the rest",
         accounting: "total",
         bytes: 256 << 20,
-        lsm_bytes: Some(256 << 20),
+        index_bytes: Some(256 << 20),
     },
 ];

@@ -81,7 +81,7 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let (before, records) = found.records.split_at(found.records.len() / 2);
     let before = (row.fold)(&config.of_engine(), &found.image, before).expect("as the drive wrote it");
     let mut kinds: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
-    let tags = if row.name == "lsm" { 2 } else { 1 };
+    let tags = if row.sections.contains(&"packing") { 2 } else { 1 };
     for (number, record) in records.iter().enumerate() {
         kinds.entry(&record[..tags]).or_default().push(number);
     }

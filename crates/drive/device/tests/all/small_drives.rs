@@ -7,6 +7,7 @@ use std::rc::Rc;
 use kvdrive_device::engines::EngineRow;
 use kvdrive_device::{DriveConfig, MediaConfig};
 use kvdrive_engines::EngineSettings;
+use kvdrive_engines::anykey::AnyKeyConfig;
 use kvdrive_engines::hash::{HashConfig, SCHEMES};
 use kvdrive_engines::lsm::compaction::COMPACTIONS;
 use kvdrive_engines::lsm::layout::LAYOUTS;
@@ -63,6 +64,13 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
                     free_segments_reserved: 3,
                 },
             },
+            anykey: AnyKeyConfig {
+                group_pages: 4,
+                levels: 3,
+                memtable_entries: 32,
+                log_percent: 20,
+                ..AnyKeyConfig::default()
+            },
             stored: StoredConfig { operations_bytes: 65_536, ..StoredConfig::default() },
             hash: HashConfig { grain_bytes: 0, discard_invalid: false, ..hash_config(SCHEMES[0]) },
             ..EngineSettings::default()
@@ -92,6 +100,7 @@ pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
         if turn % 2 == 1 {
             (config.engines.lsm.index.dram_bytes, config.engines.lsm.index.pinned_levels) = (20_000, 2);
         }
+        config.engines.anykey.write_back = turn % 2 == 1;
         config.engines.lsm.buffer.eviction = [Eviction::Wait, Eviction::Overlap][turn % 3 % 2];
         config
     };

@@ -157,6 +157,31 @@ impl<I: Ord + Copy, P: Clone> Dram<I, P> {
         held
     }
 
+    /// Charges filters of these sizes, which the engine holds whole, in the room that lists leave; without pages in the
+    /// budget. They are let go ([`Dram::let_filters_go`]) before lists change. Returns how many of them are at hand.
+    pub fn hold_filters(&self, sizes: impl Iterator<Item = u64>) -> usize {
+        let room = self.budget_bytes - self.used_bytes();
+        let (mut held, mut bytes) = (0, 0);
+        for size in sizes {
+            if bytes + size > room {
+                break;
+            }
+            (held, bytes) = (held + 1, bytes + size);
+        }
+        self.used.held[Kind::Filters as usize].set(bytes);
+        held
+    }
+
+    /// See [`Dram::hold_filters`].
+    pub fn let_filters_go(&self) {
+        self.used.held[Kind::Filters as usize].set(0);
+    }
+
+    /// Notes that a filter that the engine holds whole was at hand, or was not.
+    pub fn note_filter(&self, is_held: bool) {
+        raise(if is_held { &self.counters.hits } else { &self.counters.misses }, Kind::Filters);
+    }
+
     /// The page of this name, if it is in DRAM.
     #[inline]
     pub fn find(&self, name: &I) -> Option<P> {

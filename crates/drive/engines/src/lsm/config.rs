@@ -49,7 +49,7 @@ pub struct GcConfig {
     /// needed; at most a 64th of all segments. One store in 128 waits while that is done, for the longer the fewer
     /// segments are free, and the whole index is merged beside stores, too. 0: the store that needs room collects and
     /// merges, and waits for whole segments.
-    #[setting(is = Integer(0, 1 << 16), when = &[When::on("gc.enabled")])]
+    #[setting(is = Integer(0, 1 << 16), when = &[When::on("gc.enabled"), When::one_of("engine.name", &["lsm"])])]
     pub ahead_segments: u32,
     /// Free segments that stores of the host never take. One of them is for values that collection moves, the others
     /// are for tables.

@@ -98,13 +98,13 @@ impl AddressBounds {
     }
 
     /// Writes both as 48-bit little-endian numbers.
-    pub(super) fn encode(&self, out: &mut [u8; 12]) {
+    pub(crate) fn encode(&self, out: &mut [u8; 12]) {
         out[..6].copy_from_slice(&self.low.to_le_bytes()[..6]);
         out[6..].copy_from_slice(&self.high.to_le_bytes()[..6]);
     }
 
     /// Reads the bytes that [`AddressBounds::encode`] wrote.
-    pub(super) fn decode(bytes: &[u8; 12]) -> AddressBounds {
+    pub(crate) fn decode(bytes: &[u8; 12]) -> AddressBounds {
         let number = |part: &[u8]| {
             let mut wide = [0; 8];
             wide[..6].copy_from_slice(part);

@@ -17,7 +17,7 @@ use crate::value_log::{LogShape, Reserve, SegmentPool};
 pub(super) const TABLE_BYTES: u64 = 5;
 
 /// Segments of the logical space; pages after the last whole one are not used.
-pub(super) fn pool(config: &EngineConfig, logical_pages: u32, ftl: Option<Ftl>) -> SegmentPool {
+pub(crate) fn pool(config: &EngineConfig, logical_pages: u32, ftl: Option<Ftl>) -> SegmentPool {
     let gc = &config.engines.lsm.gc;
     let gc_segments = 1.min(gc.free_segments_reserved);
     let reserve = Reserve { index_segments: gc.free_segments_reserved - gc_segments, gc_segments };
@@ -28,13 +28,13 @@ pub(super) fn pool(config: &EngineConfig, logical_pages: u32, ftl: Option<Ftl>) 
     })
 }
 
-pub(super) fn logical_pages(config: &EngineConfig) -> u32 {
+pub(crate) fn logical_pages(config: &EngineConfig) -> u32 {
     kvdrive_flash::ftl::logical_pages(&config.flash.geometry(), config.engines.ftl.over_provisioning)
 }
 
 /// The packing policy with the costs that it compares. With `buffer.eviction = wait` a store that opens a page waits for
 /// a program. Otherwise programs run side by side, and the cost of a page is its share of the resource that limits them.
-fn packing(config: &EngineConfig) -> PackingConfig {
+pub(crate) fn packing(config: &EngineConfig) -> PackingConfig {
     // An unknown name is refused where the drive is built.
     let timing = timing::row(&config.flash.timing.name);
     let ProgramTimes { alone_ns, share_ns } =
@@ -48,13 +48,13 @@ fn packing(config: &EngineConfig) -> PackingConfig {
 }
 
 /// The shape of the value log that `config` describes.
-pub(super) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<LogShape, PowerOnError> {
+pub(crate) fn shape(config: &EngineConfig, pool: &SegmentPool) -> Result<LogShape, PowerOnError> {
     LogShape::new(&packing(config), pool, config.flash.page_bytes, config.engines.lsm.buffer.entries)
         .map_err(PowerOnError::Config)
 }
 
 /// As [`shape`], without a drive.
-pub(super) fn shape_of_config(config: &EngineConfig) -> Result<LogShape, PowerOnError> {
+pub(crate) fn shape_of_config(config: &EngineConfig) -> Result<LogShape, PowerOnError> {
     shape(config, &pool(config, logical_pages(config), None))
 }
 

@@ -160,6 +160,13 @@ impl TableSpace {
         segments.free.len() as u32 * self.pool.segment_pages() - segments.free_pages
     }
 
+    /// The last segment that has free pages, and how many its other segments have: new pages are taken from the first one.
+    pub fn last_open(&self) -> Option<(SegmentId, u32)> {
+        let segments = self.segments.borrow();
+        let last = *segments.open.last()?;
+        Some((last, segments.free_pages - segments.free[&last].len() as u32))
+    }
+
     /// Has the index taken a segment?
     pub fn has_segment(&self) -> bool {
         !self.segments.borrow().free.is_empty()

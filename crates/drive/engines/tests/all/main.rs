@@ -1,5 +1,6 @@
 //! The one integration-test binary of this crate.
 
+mod anykey;
 mod cores;
 mod hash;
 mod hash_cache;

@@ -31,6 +31,17 @@ const MIXED: &[&str] = &[
 const LSM: &[&str] =
     &["lsm.memtable_entries=32", "gc.segment_pages=2", "buffer.entries=8", "packing.policy=all"];
 
+/// Groups and a log with hardly any room.
+const ANYKEY: &[&str] = &[
+    "anykey.memtable_entries=32",
+    "anykey.group_pages=4",
+    "anykey.levels=3",
+    "anykey.log_percent=2",
+    "gc.segment_pages=2",
+    "buffer.entries=8",
+    "packing.policy=all",
+];
+
 const LEVELED: &[&str] =
     &["lsm.compaction=leveled", "gc.free_segments_low=6", "workload.value_size=1700", "host.depth=16"];
 
@@ -109,6 +120,9 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
     ),
     ("lsm", &[&["workload.name=w-m", "workload.ops=2000", "packing.dlt_entries=2", "buffer.entries=16"]], ""),
     ("lsm", &[TINY, MIXED, LSM, &["lsm.dram_bytes=80KiB", "lsm.pinned_levels=1"]], ""),
+    ("anykey", &[TINY, MIXED, ANYKEY], ""),
+    ("anykey", &[TINY, MIXED, ANYKEY, &["anykey.write_back=true"]], ""),
+    ("anykey", &[TINY, MIXED, ANYKEY, &["workload.num=60", "workload.value_size=9000"]], ""),
     ("hashlog", &[TINY, MIXED, HASHLOG], ""),
     ("hashlog", &[TINY, MIXED, DIVIDED], ""),
     ("lsmtree", &[TINY, MIXED, LSMTREE, &["host.depth=4"]], ""),
@@ -134,6 +148,7 @@ const RUNS: &[(&str, &[&[&str]], &str)] = &[
 
 /// Counters of rare events: for each of them a test that sees it, and the text in that test.
 const ELSEWHERE: &[(&str, &str, &str)] = &[
+    ("engine.anykey_scars", "drive/engines/tests/all/anykey.rs", "scars > 0"),
     ("engine.buffer_forced_out", "drive/engines/tests/all/page_buffer.rs", "statistics().forced_out, 1"),
     ("engine.buffer_waits", "drive/engines/tests/all/page_buffer.rs", "statistics().waits > 0"),
     ("engine.forced_jumps", "drive/engines/tests/all/value_log.rs", "statistics.forced_jumps"),

@@ -116,6 +116,7 @@ fn every_number_at_its_ends() {
         .filter_map(|setting| {
             let engine = match setting.split_once('.') {
                 Some(("hash", _)) => "plus",
+                Some(("anykey", _)) => "anykey",
                 Some(("store", _)) => STORES[0].name,
                 Some((section, _)) if let Some(row) = store_row(section) => row.name,
                 _ => "lsm",

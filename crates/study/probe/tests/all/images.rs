@@ -142,6 +142,10 @@ fn every_engine() -> Vec<(&'static str, Vec<&'static str>)> {
                     drives.push((row.name, sets));
                 }
             }
+        } else if row.sections.contains(&"anykey") {
+            let groups = ["anykey.memtable_entries=300", "anykey.group_pages=4", "gc.segment_pages=16"];
+            let values = ["packing.policy=all", "workload.value_size=8"];
+            drives.push((row.name, [&geometry[..], &groups, &values].concat()));
         } else if kvdrive_engines::hash::scheme(row.name).is_some() {
             let sets = ["flash.blocks_per_die=48", "hash.write_buffer_bytes=262144", "hash.dram_bytes=65536"];
             drives.push((row.name, [&sets[..], &["hash.gc_workers=4", "workload.value_size=200"]].concat()));

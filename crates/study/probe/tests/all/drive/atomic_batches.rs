@@ -169,7 +169,7 @@ const RUNS: [Run; 3] = [
         batches: 4,
         every: 1,
         is_full: false,
-        settings: &["lsm.memtable_entries=16", "store.operations_bytes=16384"],
+        settings: &["lsm.memtable_entries=16", "anykey.memtable_entries=16", "store.operations_bytes=16384"],
     },
     Run {
         sizes: &[16, 300, 2_000, 2_400],

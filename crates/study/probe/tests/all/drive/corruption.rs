@@ -27,6 +27,10 @@ fn settings(engine: &str) -> Vec<String> {
             "hash.gc_stall_superblocks=2".into(),
         ]);
     }
+    if engine == "anykey" {
+        // It leaves room for its largest groups.
+        settings.push("flash.blocks_per_die=24".into());
+    }
     if store_row(engine).is_some() {
         // Many pages, each of few bytes.
         settings.extend(["flash.page_bytes=4096".into(), "flash.blocks_per_die=40".into()]);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
-use kvdrive_device::engines::ENGINES;
+use kvdrive_device::engines::{ENGINES, Largest};
 use kvdrive_engines::divided::names::Names;
 use kvdrive_host::Calls;
 use kvdrive_host::modelled::Driver;
@@ -23,7 +23,10 @@ const LARGE_BYTES: u32 = 200_000;
 
 /// Settings for each engine that divides.
 fn each_engine() -> impl Iterator<Item = Vec<String>> {
-    let own = ENGINES.iter().filter(|row| row.name != "lsm").map(|row| format!("engine.name={}", row.name));
+    let own = ENGINES
+        .iter()
+        .filter(|row| row.largest == Largest::Divided)
+        .map(|row| format!("engine.name={}", row.name));
     own.map(|own| LARGE.iter().map(|set| (*set).to_owned()).chain([own]).collect())
 }
 
