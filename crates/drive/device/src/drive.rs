@@ -122,6 +122,10 @@ pub struct MediaConfig {
     pub sync: bool,
     /// Medium `file`: the files are not changed, and a shortened file is read as far as it goes.
     pub read_only: bool,
+    /// Medium `file`: most memory for pages that were read and found whole, so that they are not read and checked again;
+    /// 0 keeps none. A page that is damaged in the file meanwhile is found once it has left this memory, and by `check`.
+    #[setting(is = Integer(0, 1 << 40), when = &[When::one_of("media.kind", &["file"])])]
+    pub cache_bytes: u64,
 }
 
 impl MediaConfig {
@@ -188,6 +192,7 @@ fn open_medium(config: &DriveConfig, survivors: Option<&Survivors>) -> Result<Bo
         path: config.media.path.clone(),
         sync: config.media.sync,
         read_only: config.media.read_only,
+        cache_bytes: config.media.cache_bytes,
         identity: if kind.has_file { Identity::drawn() } else { Identity::of_seed(config.seed) },
     };
     Ok((kind.open)(&geometry, &options)?)

@@ -5,13 +5,16 @@
 //!   +-----+------+-------+---------+--------+------+----------+------+------------+------------+
 //!   | 50h | kind | flags | version | erases | lpa  | sequence | tag  | data check | self check |
 //!   +-----+------+-------+---------+--------+------+----------+------+------------+------------+
-//!     u8    u8     u8      u8, 0     u32      u64    u64        48 B   u64 xxh3     u64 xxh3
+//!     u8    u8     u8      u8        u32      u64    u64        48 B   u64 xxh3     u64 xxh3
 //! ```
 //!
 //! The header is stored twice. Damage to one copy (a single cell, a few bytes) leaves the other one, so a
 //! drive knows *which* page it has lost and answers an error instead of an older version. A page that lost
 //! both copies was either torn by a power cut, and then its write was never acknowledged, or it was
 //! destroyed. Checks are seeded with the page's address: a page in the wrong place is a damaged page.
+//!
+//! The version says in which form the data are stored: 0: as they are; 1: packed, which only a `file` medium writes
+//! ([`crate::media::file`]).
 //!
 //! Media in memory write these bytes only when they become an image, because nothing outside the program
 //! changes their pages; a file writes them with every page.
@@ -32,12 +35,23 @@ pub const SPARE_USED_BYTES: usize = 2 * HEADER_BYTES;
 const PROGRAMMED: u8 = b'P';
 /// Bytes of a header that its own check covers.
 const CHECKED_BYTES: usize = HEADER_BYTES - 8;
-/// The version of headers that this program writes and reads. Later versions keep its place, the first byte and the check
-/// at the end.
-const VERSION: u8 = 0;
+/// The version of a header whose page is stored as it is. Later versions keep its place, the first byte and the check at the
+/// end.
+const PLAIN_VERSION: u8 = 0;
+/// The version of a header whose page is stored packed.
+const PACKED_VERSION: u8 = 1;
 const VERSION_AT: usize = 3;
 /// Flag bit: the content of the page was lost before this copy was made.
 const FLAG_LOST: u8 = 1;
+
+/// How a page's data are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Byte by byte.
+    Plain,
+    /// Without the gaps between its values.
+    Packed,
+}
 
 /// What the drive keeps beside a page's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +102,21 @@ impl Spare {
         Spare { kind, lost: false, block_erases: 0, lpa, sequence, tag }
     }
 
-    /// Encodes one copy of the header of page `ppa`, whose data has the check `data_check`.
+    /// Encodes one copy of the header of page `ppa`, whose data has the check `data_check` and is stored as it is.
     pub fn encode(&self, ppa: Ppa, data_check: u64) -> [u8; HEADER_BYTES] {
+        self.encode_in(Form::Plain, ppa, data_check)
+    }
+
+    /// As [`Spare::encode`], for data in this form.
+    pub fn encode_in(&self, form: Form, ppa: Ppa, data_check: u64) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[0] = PROGRAMMED;
         out[1] = self.kind;
         out[2] = if self.lost { FLAG_LOST } else { 0 };
-        out[VERSION_AT] = VERSION;
+        out[VERSION_AT] = match form {
+            Form::Plain => PLAIN_VERSION,
+            Form::Packed => PACKED_VERSION,
+        };
         out[4..8].copy_from_slice(&self.block_erases.to_le_bytes());
         out[8..16].copy_from_slice(&self.lpa.to_le_bytes());
         out[16..24].copy_from_slice(&self.sequence.to_le_bytes());
@@ -105,20 +127,22 @@ impl Spare {
         out
     }
 
-    /// Header and data check from one copy of the bytes.
+    /// Header and data check from one copy of the bytes, and the form of the data.
     ///
     /// # Errors
     /// Its check does not match, or it is of another version.
-    pub fn decode(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64), Unread> {
+    pub fn decode(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64, Form), Unread> {
         let bytes: &[u8; HEADER_BYTES] = bytes.try_into().map_err(|_| Unread::Damaged)?;
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         if bytes[0] != PROGRAMMED || word(80) != xxh3_64_with_seed(&bytes[..CHECKED_BYTES], u64::from(ppa.0))
         {
             return Err(Unread::Damaged);
         }
-        if bytes[VERSION_AT] != VERSION {
-            return Err(Unread::Version(bytes[VERSION_AT]));
-        }
+        let form = match bytes[VERSION_AT] {
+            PLAIN_VERSION => Form::Plain,
+            PACKED_VERSION => Form::Packed,
+            version => return Err(Unread::Version(version)),
+        };
         let spare = Spare {
             kind: bytes[1],
             lost: bytes[2] & FLAG_LOST != 0,
@@ -127,25 +151,37 @@ impl Spare {
             sequence: word(16),
             tag: bytes[24..72].try_into().expect("48 bytes"),
         };
-        Ok((spare, word(72)))
+        Ok((spare, word(72), form))
     }
 
     /// The first valid one of the two copies.
     ///
     /// # Errors
     /// Both are damaged, or the first valid one is of another version.
-    pub fn decode_pair(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64), Unread> {
+    pub fn decode_pair(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64, Form), Unread> {
         let (first, second) = bytes.split_at_checked(HEADER_BYTES).ok_or(Unread::Damaged)?;
         match Spare::decode(ppa, first) {
             Err(Unread::Damaged) => Spare::decode(ppa, second),
             found => found,
         }
     }
+
+    /// As [`Spare::decode_pair`], of a page that is stored as it is.
+    ///
+    /// # Errors
+    /// As there; a page in another form is one of another version.
+    pub fn decode_plain_pair(ppa: Ppa, bytes: &[u8]) -> Result<(Spare, u64), Unread> {
+        match Spare::decode_pair(ppa, bytes)? {
+            (spare, check, Form::Plain) => Ok((spare, check)),
+            _ => Err(Unread::Version(PACKED_VERSION)),
+        }
+    }
 }
 
 /// Why page `ppa`, whose header is of version `found`, is refused.
 pub(crate) fn of_another_version(ppa: Ppa, found: u8) -> String {
-    format!("page {} {}", ppa.0, other_version("page", found, VERSION))
+    let known = if found == PACKED_VERSION { PLAIN_VERSION } else { PACKED_VERSION };
+    format!("page {} {}", ppa.0, other_version("page", found, known))
 }
 
 /// The check over a page's data as stored.
@@ -161,29 +197,38 @@ mod tests {
     fn any_flipped_byte_spoils_one_copy_only() {
         let spare = Spare { lost: true, block_erases: 7, ..Spare::new(2, 77, 1 << 40, [9; 48]) };
         let copy = spare.encode(Ppa(5), 42);
-        assert_eq!(Spare::decode(Ppa(5), &copy), Ok((spare, 42)));
+        assert_eq!(Spare::decode(Ppa(5), &copy), Ok((spare, 42, Form::Plain)));
         assert_eq!(Spare::decode(Ppa(6), &copy), Err(Unread::Damaged), "a page in the wrong place");
         let pair = [copy, copy].concat();
         for at in 0..pair.len() {
             let mut damaged = pair.clone();
             damaged[at] ^= 0x10;
             assert_eq!(Spare::decode(Ppa(5), &damaged[..HEADER_BYTES]).is_ok(), at >= HEADER_BYTES);
-            assert_eq!(Spare::decode_pair(Ppa(5), &damaged), Ok((spare, 42)));
+            assert_eq!(Spare::decode_pair(Ppa(5), &damaged), Ok((spare, 42, Form::Plain)));
+            assert_eq!(Spare::decode_plain_pair(Ppa(5), &damaged), Ok((spare, 42)));
         }
+    }
+
+    #[test]
+    fn a_header_says_in_which_form_its_page_is() {
+        let spare = Spare::new(2, 77, 1, [9; 48]);
+        let packed = spare.encode_in(Form::Packed, Ppa(5), 42);
+        assert_eq!(Spare::decode(Ppa(5), &packed), Ok((spare, 42, Form::Packed)));
+        assert_eq!(Spare::decode_plain_pair(Ppa(5), &[packed, packed].concat()), Err(Unread::Version(1)));
     }
 
     #[test]
     fn a_header_of_a_later_version_is_called_that_unless_it_is_damaged() {
         let mut later = Spare::new(2, 77, 1, [9; 48]).encode(Ppa(5), 42);
-        later[VERSION_AT] = 1;
+        later[VERSION_AT] = 2;
         assert_eq!(Spare::decode(Ppa(5), &later), Err(Unread::Damaged), "a flipped bit is no version");
         let check = xxh3_64_with_seed(&later[..CHECKED_BYTES], 5);
         later[CHECKED_BYTES..].copy_from_slice(&check.to_le_bytes());
-        assert_eq!(Spare::decode_pair(Ppa(5), &[later, later].concat()), Err(Unread::Version(1)));
-        assert_eq!(Spare::decode_pair(Ppa(5), &[[0; HEADER_BYTES], later].concat()), Err(Unread::Version(1)));
-        let said = of_another_version(Ppa(5), 1);
+        assert_eq!(Spare::decode_pair(Ppa(5), &[later, later].concat()), Err(Unread::Version(2)));
+        assert_eq!(Spare::decode_pair(Ppa(5), &[[0; HEADER_BYTES], later].concat()), Err(Unread::Version(2)));
+        let said = of_another_version(Ppa(5), 2);
         assert!(
-            said.starts_with("page 5 is a page of version 1, which another kvdrive wrote; kvdrive 0."),
+            said.starts_with("page 5 is a page of version 2, which another kvdrive wrote; kvdrive 0."),
             "{said}"
         );
     }

@@ -271,8 +271,12 @@ fn status(seen: &Seen) -> String {
         amount("hosts.buffer_used_bytes"),
         amount("hosts.buffer_limit_bytes")
     );
+    let kept = match of("process.kept_page_bytes") {
+        0 => String::new(),
+        kept => format!(" and {} in kept pages of files", bytes(kept as f64)),
+    };
     text += &format!(
-        "memory      {} resident, {} of it in huge pages; at most {}; {} page faults: measured\n",
+        "memory      {} resident, {} of it in huge pages{kept}; at most {}; {} page faults: measured\n",
         amount("process.resident_bytes"),
         amount("process.huge_page_bytes"),
         amount("process.resident_peak_bytes"),

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use kvdrive_config::{Config, ConfigError, Document, binary};
 use kvdrive_declare::Counters;
+use kvdrive_flash::media::file::cache::kept_bytes;
 use kvdrive_text::scaled::bytes;
 use serde::{Deserialize, Serialize};
 
@@ -184,6 +185,9 @@ pub struct ProcessMemory {
     /// The part of it that is in huge pages.
     #[counter(measured, state)]
     pub huge_page_bytes: u64,
+    /// The part of it that is pages of drives in files, read and found whole (`media.cache_bytes`).
+    #[counter(measured, state)]
+    pub kept_page_bytes: u64,
     /// First touches of memory, each of which the kernel answers with a page.
     #[counter(measured)]
     pub page_faults: u64,
@@ -195,10 +199,10 @@ pub struct ProcessMemory {
 impl ProcessMemory {
     /// That of this process. The kernel looks at each of its pages for this: some milliseconds for some GB.
     pub fn now() -> ProcessMemory {
-        ProcessMemory::below("/proc/self")
+        ProcessMemory { kept_page_bytes: kept_bytes(), ..ProcessMemory::below("/proc/self") }
     }
 
-    /// That of another process of the same user.
+    /// That of another process of the same user; which part of it is kept pages is not known.
     pub fn of(pid: u32) -> ProcessMemory {
         ProcessMemory::below(&format!("/proc/{pid}"))
     }
@@ -225,6 +229,7 @@ impl ProcessMemory {
             resident_bytes: kib(&status, "VmRSS:").unwrap_or(0),
             resident_peak_bytes: kib(&status, "VmHWM:").unwrap_or(0),
             huge_page_bytes: kib(&rollup, "AnonHugePages:").unwrap_or(0),
+            kept_page_bytes: 0,
             page_faults: minor + major,
             major_page_faults: major,
         }

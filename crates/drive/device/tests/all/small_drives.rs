@@ -81,6 +81,8 @@ pub fn config(engine: &str, path: Option<&Path>) -> DriveConfig {
             path: path.map(Path::to_owned),
             sync: false,
             read_only: false,
+            // Fewer pages than the drives have.
+            cache_bytes: 32 << 10,
         },
         seed: 1,
     }
@@ -108,7 +110,7 @@ pub fn variants(row: &EngineRow) -> Vec<DriveConfig> {
 }
 
 pub fn in_memory() -> MediaConfig {
-    MediaConfig { kind: "ram".into(), path: None, sync: false, read_only: false }
+    MediaConfig { kind: "ram".into(), path: None, ..MediaConfig::default() }
 }
 
 /// The keys of the drives.

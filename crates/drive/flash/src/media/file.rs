@@ -6,7 +6,7 @@
 //!   +--------------+--------------------------+-----------+-----------+---
 //!   | head, twice  | table of bad blocks, 2 x | block 0   | block 1   | ...     the spare blocks come last
 //!   +--------------+--------------------------+-----------+-----------+---
-//!   head:   "KVDRFILE" | version u32 | geometry 8 x u32 | check u64
+//!   head:   "KVDRFILE" | version u32, 4 or 5 | geometry 8 x u32 | check u64
 //!           | identity of the drive 16 B | check u64                       at 0 and at 2048
 //!   extent: bytes u64 | check u64                                          at 512 and at 2560
 //!   moment: begun u64 | checkpoint u64 | groups u64 | check u64            at 1024 and at 3072
@@ -23,6 +23,10 @@
 //! its head gives that length ([`extent`]): a shorter file was truncated, and is refused unless it is opened
 //! read-only. The missing part then reads as erased.
 //!
+//! *A page that is half empty*, since its values do not fill the sectors that they take, is written without its gaps
+//! ([`sectors`]): a header of version 1 says so, and a head of version 5 says that there may be such pages. A file begins with
+//! version 4, and its head gets version 5 before the first packed page is written.
+//!
 //! *When does a page count as programmed?* When one of its two headers is valid. Data is written before its
 //! headers, so a page with headers has its data; a program killed in between leaves a page that still reads
 //! as erased. An erase fills the headers of a block with zeros and leaves the data. A page is erased if both
@@ -35,13 +39,20 @@
 //! *`sync`* waits for the machine's storage between data and headers, and after the headers, so that the same
 //! holds if the machine loses power; for a new file it also syncs the folder.
 //!
+//! *Reading*: a page that is read and whole is kept in memory ([`cache`], at most `media.cache_bytes`), and so is the check in
+//! its header. A page that is damaged in the file while it is kept is found when it is read after it has left memory, or by
+//! the next program that opens the file.
+//!
 //! *I/O errors of the machine*: a page that cannot be read is damaged. When a write fails (disk full, I/O
 //! error) the file stays as it is then, and later changes are kept in memory
 //! ([`crate::power::machine_file`]).
 
 mod backing;
+pub mod cache;
 pub mod extent;
+mod head;
 mod moment;
+mod sectors;
 
 use std::cell::Cell;
 use std::fs::{OpenOptions, TryLockError};
@@ -50,19 +61,19 @@ use std::rc::Rc;
 
 use kvdrive_content::Region;
 use kvdrive_sim::TaskCell;
-use xxhash_rust::xxh3::xxh3_64;
 
 use super::data::PageData;
-use super::image::{GEOMETRY_KEYS, geometry_bytes, geometry_fields};
 use super::{Media, MediaKind, MediaOptions, MediaPage, MediumError, Opened};
 use crate::bad_blocks::{self, BadBlocks};
 use crate::geometry::{BlockId, Geometry, Ppa};
-use crate::identity::{IDENTITY_BYTES, Identity};
+use crate::identity::Identity;
 use crate::power::machine_file::{self, MachineFile, Shadow, WriteProtection};
-use crate::spare::{self, SPARE_USED_BYTES, Spare, data_check};
-use crate::versions::{Unread, other_version};
+use crate::spare::{self, Form, HEADER_BYTES, SPARE_USED_BYTES, Spare, data_check};
+use crate::versions::Unread;
 use backing::{ALIGN, Backing, UNREADABLE};
+use cache::PageCache;
 use extent::Extent;
+use head::{HEAD_BYTES, HEADS_AT, WITH_PACKED, WITHOUT_PACKED, head};
 pub(crate) use moment::MOMENTS_AT;
 pub use moment::{ImageMoment, MomentCell};
 
@@ -74,11 +85,6 @@ pub const KIND: MediaKind = MediaKind {
     open,
     from_image,
 };
-
-const MAGIC: &[u8; 8] = b"KVDRFILE";
-const VERSION: u32 = 4;
-const HEAD_BYTES: u64 = 4096;
-const SECOND_HEAD_AT: usize = 2048;
 
 /// What a frozen medium keeps.
 struct Frozen {
@@ -92,6 +98,8 @@ struct Frozen {
 pub struct FileMedia {
     geometry: Geometry,
     identity: Identity,
+    /// The version in its heads.
+    version: Cell<u32>,
     backing: Backing,
     protection: WriteProtection,
     bad_blocks: BadBlocks,
@@ -102,41 +110,12 @@ pub struct FileMedia {
     /// Bytes before the first page of a block.
     table_bytes: u64,
     block_bytes: u64,
+    /// Pages that were read and checked.
+    cache: TaskCell<PageCache>,
     /// Buffer for a page that is written to the file.
     scratch: Vec<u8>,
-}
-
-/// The part of a head that all drives of one geometry share.
-fn make(geometry: &Geometry) -> Vec<u8> {
-    let mut make = MAGIC.to_vec();
-    make.extend_from_slice(&VERSION.to_le_bytes());
-    make.extend_from_slice(&geometry_bytes(geometry));
-    let check = xxh3_64(&make);
-    make.extend_from_slice(&check.to_le_bytes());
-    make
-}
-
-fn head(geometry: &Geometry, identity: Identity) -> Vec<u8> {
-    let mut head = make(geometry);
-    head.extend_from_slice(&identity.to_bytes());
-    let check = xxh3_64(&head);
-    head.extend_from_slice(&check.to_le_bytes());
-    head
-}
-
-/// The identity in the head at the start of `bytes`; `None` if it is not the head of a drive of this
-/// geometry.
-fn identity_in(geometry: &Geometry, bytes: &[u8]) -> Option<Identity> {
-    let identity = bytes.get(make(geometry).len()..)?.first_chunk::<IDENTITY_BYTES>()?;
-    let identity = Identity::from_bytes(*identity);
-    bytes.starts_with(&head(geometry, identity)).then_some(identity)
-}
-
-/// Was the process that created a file starting with `block` killed before it had written its first head?
-fn is_unfinished(geometry: &Geometry, block: &[u8]) -> bool {
-    let (make, written) = (make(geometry), trimmed(block));
-    let common = make.len().min(written.len());
-    written.len() <= head(geometry, Identity::default()).len() && written[..common] == make[..common]
+    /// Buffer for one in its packed form.
+    packed: TaskCell<Vec<u8>>,
 }
 
 fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
@@ -160,7 +139,8 @@ fn open(geometry: &Geometry, options: &MediaOptions) -> Opened {
     }
     let (shadow, unreadable) = (Shadow::default(), TaskCell::default());
     let backing = Backing::File { file, sync: options.sync, protection, shadow, extent, unreadable };
-    Ok(Box::new(FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?))
+    let media = FileMedia::on(geometry, backing, options.identity).map_err(|error| error.at(path))?;
+    Ok(Box::new(FileMedia { cache: TaskCell::new(PageCache::new(geometry, options.cache_bytes)), ..media }))
 }
 
 /// Opens and locks the file: it belongs to this drive alone until it is closed, also by a kill.
@@ -198,9 +178,8 @@ impl FileMedia {
         let unreadable =
             |error: std::io::Error| MediumError::new(0, format!("the head cannot be read: {error}"));
         backing.read_at(0, &mut block).map_err(unreadable)?;
-        let found = [0, SECOND_HEAD_AT].into_iter().find_map(|at| identity_in(geometry, &block[at..]));
-        if let Some(identity) = found {
-            let mut media = FileMedia::layout(geometry, backing, identity);
+        if let Some((identity, version)) = head::found_in(geometry, &block) {
+            let mut media = FileMedia::layout(geometry, backing, identity, version);
             media.bad_blocks = media.read_table()?;
             if media.bad_blocks.is_read_only() {
                 media.protection.turn_on_without_spares();
@@ -209,12 +188,11 @@ impl FileMedia {
         }
         // A new file, or one whose creator was killed before it had written its heads, and thus anything
         // else.
-        if backing.bytes() <= HEAD_BYTES && is_unfinished(geometry, &block) {
-            let media = FileMedia::layout(geometry, backing, new);
-            let head = head(geometry, new);
+        if backing.bytes() <= HEAD_BYTES && head::is_unfinished(geometry, &block) {
+            let media = FileMedia::layout(geometry, backing, new, WITHOUT_PACKED);
+            let head = head(geometry, new, WITHOUT_PACKED);
             block.fill(0);
-            block[..head.len()].copy_from_slice(&head);
-            block[SECOND_HEAD_AT..SECOND_HEAD_AT + head.len()].copy_from_slice(&head);
+            HEADS_AT.iter().for_each(|at| block[*at..*at + head.len()].copy_from_slice(&head));
             media.backing.write_at(0, &block);
             media.backing.settle();
             if let Some(failure) = media.backing.protection().reason() {
@@ -222,48 +200,17 @@ impl FileMedia {
             }
             return Ok(media);
         }
-        Err(FileMedia::refuse(geometry, &block))
+        Err(head::refuse(geometry, &block))
     }
 
-    /// Why `block`, the start of a file, is not that of a drive of `geometry`.
-    fn refuse(geometry: &Geometry, block: &[u8]) -> MediumError {
-        let fields = geometry_fields(geometry);
-        let size = MAGIC.len() + 4 + 4 * fields.len();
-        for at in [0, SECOND_HEAD_AT] {
-            let (body, check) = block[at..at + size + 8].split_at(size);
-            let mut numbers = body[MAGIC.len()..]
-                .chunks_exact(4)
-                .map(|number| u32::from_le_bytes(number.try_into().expect("4 bytes")));
-            let version = numbers.next().expect("the head has it");
-            // Heads of earlier versions had other lengths and other positions of their check.
-            let is_earlier = (1..VERSION).contains(&version);
-            if !body.starts_with(MAGIC) || !is_earlier && *check != xxh3_64(body).to_le_bytes()[..8] {
-                continue;
-            }
-            if version != VERSION {
-                let found = u8::try_from(version).unwrap_or(u8::MAX);
-                return MediumError::whole(other_version("drive", found, VERSION as u8));
-            }
-            let names = GEOMETRY_KEYS.iter().zip(numbers).zip(fields);
-            let others = names.filter(|((_, of_image), configured)| of_image != configured);
-            let others = others.map(|((key, of_image), configured)| {
-                format!("flash.{key} {of_image} instead of {configured}")
-            });
-            return MediumError::whole(format!(
-                "a drive of another geometry, {}: set these values, or use another path",
-                others.collect::<Vec<_>>().join(", ")
-            ));
-        }
-        MediumError::new(0, "this is no image file of a drive; use another path")
-    }
-
-    fn layout(geometry: &Geometry, backing: Backing, identity: Identity) -> FileMedia {
+    fn layout(geometry: &Geometry, backing: Backing, identity: Identity, version: u32) -> FileMedia {
         let pages = u64::from(geometry.pages_per_block);
         let table_bytes = (pages * SPARE_USED_BYTES as u64).next_multiple_of(ALIGN);
         let block_bytes = (table_bytes + pages * u64::from(geometry.page_bytes)).next_multiple_of(ALIGN);
         FileMedia {
             geometry: *geometry,
             identity,
+            version: Cell::new(version),
             protection: backing.protection(),
             backing,
             bad_blocks: BadBlocks::none(geometry),
@@ -271,7 +218,9 @@ impl FileMedia {
             foreign: Cell::new(None),
             table_bytes,
             block_bytes,
+            cache: TaskCell::new(PageCache::new(geometry, 0)),
             scratch: Vec::new(),
+            packed: TaskCell::default(),
         }
     }
 
@@ -325,7 +274,63 @@ impl FileMedia {
             + page * u64::from(self.geometry.page_bytes)
     }
 
-    fn header(&self, ppa: Ppa) -> MediaPage<(Spare, u64)> {
+    /// The data of a page, if they have the check `check`.
+    fn data(&self, ppa: Ppa, check: u64, form: Form) -> Option<Rc<Region>> {
+        let mut memory = self.cache.borrow_mut().memory();
+        let (region, mut data) = (Rc::get_mut(&mut memory).expect("memory without a use"), Vec::new());
+        region.exchange(&mut data);
+        let is_whole = match form {
+            Form::Plain => {
+                let is_read = self.backing.read_at(self.data_at(ppa), &mut data).is_ok();
+                is_read && data_check(ppa, &data) == check
+            }
+            Form::Packed => self.unpack(ppa, check, &mut data),
+        };
+        region.exchange(&mut data);
+        if !is_whole {
+            self.cache.borrow_mut().give_back(memory);
+            return None;
+        }
+        Some(memory)
+    }
+
+    /// Reads a packed page into `page`; `false`: it has not the check `check`.
+    fn unpack(&self, ppa: Ppa, check: u64, page: &mut [u8]) -> bool {
+        let mut packed = self.packed.borrow_mut();
+        packed.resize(sectors::most_bytes(page.len()), 0);
+        let is_read = self.backing.read_at(self.data_at(ppa), &mut packed).is_ok();
+        let bytes = sectors::packed_bytes(&packed, page.len()).filter(|_| is_read);
+        bytes.is_some_and(|bytes| data_check(ppa, &packed[..bytes]) == check)
+            && sectors::unpack(&packed, page)
+    }
+
+    /// Before the first packed page: the heads say that there may be some.
+    fn permit_packed(&self) {
+        if self.version.get() == WITH_PACKED {
+            return;
+        }
+        let head = head(&self.geometry, self.identity, WITH_PACKED);
+        for at in HEADS_AT {
+            self.backing.write_at(at as u64, &head);
+            self.backing.settle();
+        }
+        self.version.set(WITH_PACKED);
+    }
+
+    /// Writes a page: its data, and then the two copies of its header.
+    fn write_page(&self, ppa: Ppa, data: &[u8], header: [u8; HEADER_BYTES]) {
+        self.backing.write_at(self.data_at(ppa), data);
+        self.backing.settle();
+        self.backing.write_next(self.header_at(ppa), &[header, header].concat());
+        self.backing.settle();
+    }
+
+    /// A page is about to change.
+    fn forget(&self, ppa: Ppa) {
+        self.cache.borrow_mut().forget(ppa, self.geometry.block_of(ppa));
+    }
+
+    fn header(&self, ppa: Ppa) -> MediaPage<(Spare, u64, Form)> {
         let mut headers = [0; SPARE_USED_BYTES];
         if self.backing.read_at(self.header_at(ppa), &mut headers).is_err() {
             return MediaPage::Damaged;
@@ -342,11 +347,6 @@ impl FileMedia {
             Err(Unread::Damaged) => MediaPage::Damaged,
         }
     }
-}
-
-fn trimmed(bytes: &[u8]) -> &[u8] {
-    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-    &bytes[..end]
 }
 
 impl Media for FileMedia {
@@ -368,24 +368,36 @@ impl Media for FileMedia {
 
     fn read_spare(&self, ppa: Ppa) -> MediaPage<Spare> {
         match self.header(ppa) {
-            MediaPage::Programmed((spare, _)) => MediaPage::Programmed(spare),
+            MediaPage::Programmed((spare, ..)) => MediaPage::Programmed(spare),
             MediaPage::Erased => MediaPage::Erased,
             MediaPage::Damaged => MediaPage::Damaged,
         }
     }
 
     fn read_with_loss(&self, ppa: Ppa) -> MediaPage<(PageData, bool)> {
-        let (spare, check) = match self.header(ppa) {
-            MediaPage::Programmed(found) => found,
-            MediaPage::Erased => return MediaPage::Erased,
-            MediaPage::Damaged => return MediaPage::Damaged,
-        };
-        let mut data = vec![0; self.geometry.page_bytes as usize];
-        let is_read = self.backing.read_at(self.data_at(ppa), &mut data).is_ok();
-        if !is_read || data_check(ppa, &data) != check {
-            return MediaPage::Damaged;
+        let found = self.cache.borrow_mut().find(ppa);
+        if let Some(page) = found {
+            return MediaPage::Programmed((PageData::Region(page), false));
         }
-        MediaPage::Programmed((PageData::Region(Rc::new(Region::from_bytes(data))), spare.lost))
+        let block = self.geometry.block_of(ppa);
+        let known = self.cache.borrow().check(ppa, block);
+        let (is_lost, check, form) = match known {
+            Some(check) => (false, check, Form::Plain),
+            None => match self.header(ppa) {
+                MediaPage::Programmed((spare, check, form)) => (spare.lost, check, form),
+                MediaPage::Erased => return MediaPage::Erased,
+                MediaPage::Damaged => return MediaPage::Damaged,
+            },
+        };
+        let Some(page) = self.data(ppa, check, form) else { return MediaPage::Damaged };
+        let mut cache = self.cache.borrow_mut();
+        if !is_lost {
+            if form == Form::Plain {
+                cache.note_check(ppa, block, check);
+            }
+            cache.keep(ppa, page.clone());
+        }
+        MediaPage::Programmed((PageData::Region(page), is_lost))
     }
 
     fn protection(&self) -> WriteProtection {
@@ -431,22 +443,31 @@ impl Media for FileMedia {
     }
 
     fn program(&mut self, ppa: Ppa, data: &PageData, spare: &Spare) {
-        self.reach(self.geometry.block_of(ppa));
+        let block = self.geometry.block_of(ppa);
+        self.reach(block);
         self.scratch.resize(self.geometry.page_bytes as usize, 0);
         data.copy_to(0, &mut self.scratch);
-        let header = spare.encode(ppa, data_check(ppa, &self.scratch));
-        let mut headers = [0; SPARE_USED_BYTES];
-        headers[..header.len()].copy_from_slice(&header);
-        headers[header.len()..].copy_from_slice(&header);
-        self.backing.write_at(self.data_at(ppa), &self.scratch);
-        self.backing.settle();
-        self.backing.write_at(self.header_at(ppa), &headers);
-        self.backing.settle();
+        let mut packed = self.packed.borrow_mut();
+        let (data, checked, form) = match sectors::pack(&self.scratch, &mut packed) {
+            Some(bytes) => (&packed[..], &packed[..bytes], Form::Packed),
+            None => (&self.scratch[..], &self.scratch[..], Form::Plain),
+        };
+        let check = data_check(ppa, checked);
+        self.forget(ppa);
+        if form == Form::Packed {
+            self.permit_packed();
+        }
+        self.write_page(ppa, data, spare.encode_in(form, ppa, check));
+        if !spare.lost && form == Form::Plain {
+            self.cache.borrow_mut().note_check(ppa, block, check);
+        }
     }
 
     fn erase(&mut self, block: BlockId) {
         let headers = vec![0; self.geometry.pages_per_block as usize * SPARE_USED_BYTES];
         self.reach(block);
+        let pages = (0..self.geometry.pages_per_block).map(|page| self.geometry.ppa(block, page));
+        self.cache.borrow_mut().forget_block(pages, block);
         self.backing.write_at(self.block_at(block), &headers);
         self.backing.settle();
     }
@@ -475,47 +496,66 @@ impl Media for FileMedia {
     }
 
     fn copy(&mut self, from: Ppa, to: Ppa) {
-        let (spare, check) = match self.header(from) {
+        let (spare, check, form) = match self.header(from) {
             MediaPage::Programmed(found) => found,
             MediaPage::Erased => return,
             MediaPage::Damaged => return self.tear(to),
         };
-        let mut data = vec![0; self.geometry.page_bytes as usize];
-        let is_whole =
-            self.backing.read_at(self.data_at(from), &mut data).is_ok() && data_check(from, &data) == check;
-        let check = data_check(to, &data);
+        let page_bytes = self.geometry.page_bytes as usize;
+        let mut data = std::mem::take(&mut self.scratch);
+        data.resize(if form == Form::Packed { sectors::most_bytes(page_bytes) } else { page_bytes }, 0);
+        let is_read = self.backing.read_at(self.data_at(from), &mut data).is_ok();
+        // What is no packed page is copied as it is, as a damaged one.
+        let bytes = match form {
+            Form::Plain => page_bytes,
+            Form::Packed => sectors::packed_bytes(&data, page_bytes).unwrap_or(data.len()),
+        };
+        let is_whole = is_read && data_check(from, &data[..bytes]) == check;
+        let check = data_check(to, &data[..bytes]);
         self.reach(self.geometry.block_of(to));
-        let header = spare.encode(to, if is_whole { check } else { !check });
-        self.backing.write_at(self.data_at(to), &data);
-        self.backing.settle();
-        self.backing.write_at(self.header_at(to), &[header, header].concat());
-        self.backing.settle();
+        self.forget(to);
+        if form == Form::Packed {
+            self.permit_packed();
+        }
+        self.write_page(to, &data, spare.encode_in(form, to, if is_whole { check } else { !check }));
+        self.scratch = data;
     }
 
     fn tear(&mut self, ppa: Ppa) {
         self.reach(self.geometry.block_of(ppa));
+        self.forget(ppa);
         self.backing.write_at(self.header_at(ppa), &[UNREADABLE; SPARE_USED_BYTES]);
     }
 
     /// Flips one bit, in a byte that depends on the page's address.
     fn flip(&mut self, ppa: Ppa) {
-        if let MediaPage::Programmed(_) = self.read(ppa) {
-            let at = self.data_at(ppa) + u64::from(ppa.0 % self.geometry.page_bytes);
-            let mut byte = [0];
-            // A byte that the machine cannot read is damaged already.
-            if self.backing.read_at(at, &mut byte).is_ok() {
-                self.backing.write_at(at, &[byte[0] ^ 1 << (ppa.0 % 8)]);
-            }
+        let MediaPage::Programmed((_, check, form)) = self.header(ppa) else { return };
+        let page_bytes = self.geometry.page_bytes as usize;
+        let mut data =
+            vec![0; if form == Form::Packed { sectors::most_bytes(page_bytes) } else { page_bytes }];
+        // A page that cannot be read is damaged already, and one that is damaged stays so.
+        if self.backing.read_at(self.data_at(ppa), &mut data).is_err() {
+            return;
+        }
+        let bytes = match form {
+            Form::Plain => Some(page_bytes),
+            Form::Packed => sectors::packed_bytes(&data, page_bytes),
+        };
+        if let Some(bytes) = bytes.filter(|bytes| data_check(ppa, &data[..*bytes]) == check) {
+            let at = ppa.0 as usize % bytes;
+            self.forget(ppa);
+            self.backing.write_at(self.data_at(ppa) + at as u64, &[data[at] ^ 1 << (ppa.0 % 8)]);
         }
     }
 
     fn blank(&mut self, ppa: Ppa) {
+        self.forget(ppa);
         self.backing.write_at(self.header_at(ppa), &[0; SPARE_USED_BYTES]);
     }
 
     fn fork(&self) -> Box<dyn Media> {
         let image = Backing::Memory(TaskCell::new(self.image()));
-        let mut fork = FileMedia::layout(&self.geometry, image, self.identity);
+        let mut fork = FileMedia::layout(&self.geometry, image, self.identity, self.version.get());
         fork.bad_blocks = self.bad_blocks.clone();
         Box::new(fork)
     }

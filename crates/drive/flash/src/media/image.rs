@@ -245,7 +245,7 @@ fn read_block<K: Keep>(reader: &mut ImageReader<'_>, memory: &mut Memory<K>) -> 
 
 /// The page, or the version of its header if that is another one.
 fn read_page<K: Keep>(ppa: Ppa, headers: &[u8], data: &[u8], page_bytes: u32) -> Result<Cell<K>, u8> {
-    let (spare, check) = match Spare::decode_pair(ppa, headers) {
+    let (spare, check) = match Spare::decode_plain_pair(ppa, headers) {
         Ok(found) => found,
         Err(Unread::Damaged) => return Ok(Cell::Torn),
         Err(Unread::Version(found)) => return Err(found),

@@ -136,6 +136,8 @@ pub struct MediaOptions {
     /// Leave the file as it is, and open it even if its end is missing: changes stay in memory. Only for
     /// `file`.
     pub read_only: bool,
+    /// Bytes of pages that were read and are kept in memory; only for `file`. 0: none.
+    pub cache_bytes: u64,
     /// Identity of a newly created drive.
     pub identity: Identity,
 }

@@ -173,10 +173,9 @@ impl MachineFile {
         long_enough(self.bytes()?, bytes)
     }
 
-    /// Fills `out` from byte `at` on; bytes after the end read as zero.
+    /// Fills `out` from byte `at` on; bytes after the end read as zero. After an error `out` has any content.
     pub fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         faults::pass(Call::Read)?;
-        out.fill(0);
         let mut done = 0;
         while done < out.len() {
             match self.file.read_at(&mut out[done..], at + done as u64) {
@@ -186,6 +185,7 @@ impl MachineFile {
                 Err(error) => return Err(error),
             }
         }
+        out[done..].fill(0);
         Ok(())
     }
 
@@ -195,6 +195,7 @@ impl MachineFile {
             self.file.write_all_at(&data[..data.len() / 2], at)?;
             return Err(error);
         }
+        faults::note_written(data.len());
         self.file.write_all_at(data, at)
     }
 
@@ -358,6 +359,7 @@ pub mod faults {
     thread_local! {
         static FAULT: RefCell<Option<Fault>> = const { RefCell::new(None) };
         static PASSED: Cell<[u64; 3]> = const { Cell::new([0; 3]) };
+        static WRITTEN: Cell<u64> = const { Cell::new(0) };
     }
 
     /// Makes this thread's calls fail in this way until the next call of this function; `None`: none fails.
@@ -365,6 +367,15 @@ pub mod faults {
     pub fn arm(fault: Option<Fault>) -> [u64; 3] {
         FAULT.set(fault);
         PASSED.replace([0; 3])
+    }
+
+    /// Bytes that this thread has written so far.
+    pub fn written_bytes() -> u64 {
+        WRITTEN.get()
+    }
+
+    pub(super) fn note_written(bytes: usize) {
+        WRITTEN.set(WRITTEN.get() + bytes as u64);
     }
 
     pub(super) fn pass(call: Call) -> io::Result<()> {

@@ -213,7 +213,7 @@ fn an_image_file_that_does_not_fit_says_why() {
         std::fs::write(&path, bytes).unwrap();
         let said = refused(&geometry, &path);
         let expected = format!(
-            "{name}: is a drive of version {written}, which another kvdrive wrote; kvdrive 0.2.0 reads version 4"
+            "{name}: is a drive of version {written}, which another kvdrive wrote; kvdrive 0.2.0 reads version 5"
         );
         assert!(said.starts_with(&expected), "{said}");
     }
@@ -240,13 +240,13 @@ fn a_file_is_there_when_it_is_opened_again() {
     assert_eq!(open("file", &geometry, &directory).read_spare(Ppa(43)), MediaPage::Programmed(spare(43)));
 }
 
-/// Makes both headers of a page in an image those of version 1.
+/// Makes both headers of a page in an image those of version 2.
 fn of_a_later_version(image: &mut [u8], ppa: Ppa) {
     let written = spare(ppa.0.into()).encode(ppa, 0);
     let found = image.windows(72).position(|bytes| bytes == &written[..72]);
     let first = found.expect("the page is in the image");
     for header in image[first..].chunks_exact_mut(88).take(2) {
-        header[3] = 1;
+        header[3] = 2;
         let check = xxhash_rust::xxh3::xxh3_64_with_seed(&header[..80], ppa.0.into());
         header[80..].copy_from_slice(&check.to_le_bytes());
     }
@@ -256,7 +256,7 @@ fn of_a_later_version(image: &mut [u8], ppa: Ppa) {
 fn a_page_of_a_later_version_is_named_and_ends_writing() {
     let geometry = config().geometry();
     let expected =
-        "page 40 is a page of version 1, which another kvdrive wrote; kvdrive 0.2.0 reads version 0";
+        "page 40 is a page of version 2, which another kvdrive wrote; kvdrive 0.2.0 reads version 1";
     for kind in MEDIA {
         let directory = tempfile::tempdir().unwrap();
         let mut image = furnished(kind.name, &geometry, &directory).image();

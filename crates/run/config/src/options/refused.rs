@@ -105,7 +105,7 @@ impl RunOptions {
 
 /// Refuses settings of an image file for a medium without files: if a file is named, the drive is expected to be in it.
 pub(super) fn check_for_medium(media: &MediaConfig) -> Result<(), ConfigError> {
-    let MediaConfig { kind, path, sync, read_only } = media;
+    let MediaConfig { kind, path, sync, read_only, cache_bytes: _ } = media;
     if media.has_file() {
         return Ok(());
     }

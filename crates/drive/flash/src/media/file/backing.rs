@@ -94,13 +94,24 @@ impl Backing {
         }
     }
 
+    /// Writes `data` from byte `at` on, unless the file was shortened: a write behind its end would hide that.
     pub(super) fn write_at(&self, at: u64, data: &[u8]) {
+        self.write(at, data, true);
+    }
+
+    /// As [`Backing::write_at`], directly after it: the length of the file is not asked for again.
+    pub(super) fn write_next(&self, at: u64, data: &[u8]) {
+        self.write(at, data, false);
+    }
+
+    fn write(&self, at: u64, data: &[u8], checks_length: bool) {
         match self {
             Backing::File { file, protection, shadow, extent, unreadable, .. } => {
                 let end = at + data.len() as u64;
                 unreadable.borrow_mut().retain(|known| known.start < at || end < known.end);
                 if !protection.is_on() {
-                    match extent.check(file).and_then(|()| file.write_at(at, data)) {
+                    let checked = if checks_length { extent.check(file) } else { Ok(()) };
+                    match checked.and_then(|()| file.write_at(at, data)) {
                         Ok(()) => return,
                         Err(error) => protection.turn_on(file.path(), "cannot be written", &error),
                     }
