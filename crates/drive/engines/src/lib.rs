@@ -130,6 +130,12 @@ pub trait Engine: Exposing + 'static {
     /// Its size in bytes.
     fn value_bytes(&self, found: &Self::Found) -> u32;
 
+    /// A number by which values that are sorted lie in the order in which flash has them at the moment, as far as that is
+    /// known without reading more. It serves to read many of them with few reads of flash, and for nothing else.
+    fn order_on_flash(&self, _found: &Self::Found) -> u64 {
+        0
+    }
+
     /// The rest of the value will be read by later commands, which may never come. `true`: `found` may be kept until
     /// then, and delays no other command and no collection. `false`: `found` must be dropped with this command, so the
     /// caller has to copy the rest.

@@ -7,11 +7,12 @@ use clap::Args;
 use kvdrive_config::Document;
 use kvdrive_device::namespaces::Unlisted;
 use kvdrive_nvme::Key;
-use kvdrive_probe::image::{PairState, Tally, read_image};
+use kvdrive_probe::image::{PairState, Tally, check_image, read_image};
 use kvdrive_text::output::shown;
 use kvdrive_text::{grouped, number_of};
 
 use crate::output;
+use crate::progress::CheckBar;
 use crate::settings::Settings;
 use crate::verdict::judge;
 
@@ -56,8 +57,8 @@ impl Check {
     /// Reads everything and prints the findings.
     pub fn run(&self) -> anyhow::Result<()> {
         let document = document("check", &self.settings, &self.image)?;
-        let mut named = 0;
-        let tally = read_image(&document, self.repair, &mut |key, found| {
+        let (mut named, bar) = (0, CheckBar::new());
+        let tally = check_image(&document, self.repair, &|checked| bar.update(checked), &mut |key, found| {
             let what = match found {
                 PairState::Whole(_) => return,
                 PairState::Damaged(status) => format!("damaged: {status}"),
@@ -66,9 +67,11 @@ impl Check {
             named += 1;
             // The names of deleted pairs are always printed.
             if named <= NAMED || self.all || self.repair {
-                output::print(&format!("{key}  {what}"));
+                bar.beside(|| output::print(&format!("{key}  {what}")));
             }
-        })?;
+        });
+        bar.finish();
+        let tally = tally?;
         if named > NAMED && !self.all && !self.repair {
             output::print(&format!("and {} more; --all names them", named - NAMED));
         }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kvdrive_figures::number;
+use kvdrive_probe::image::Checked;
 use kvdrive_run::RunProgress;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::grouped;
@@ -90,6 +91,34 @@ impl LoggedBar {
     /// Takes the bar away.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The bar of a check on a terminal, by the bytes of values that were read; elsewhere none.
+pub struct CheckBar(ProgressBar);
+
+impl CheckBar {
+    /// A bar that shows up with the first progress.
+    pub fn new() -> CheckBar {
+        let style = style("checking {bar:40} {bytes} of at most {total_bytes}, {eta} left  {msg}");
+        CheckBar(ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8)).with_style(style))
+    }
+
+    /// Shows how far the check is.
+    pub fn update(&self, checked: Checked) {
+        self.0.set_length(checked.live_bytes.max(checked.bytes));
+        self.0.set_position(checked.bytes);
+        self.0.set_message(format!("{} pairs", grouped(checked.pairs)));
+    }
+
+    /// Prints lines that stay, above the bar.
+    pub fn beside(&self, print: impl FnOnce()) {
+        self.0.suspend(print);
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.0.finish_and_clear();
     }
 }
 

@@ -69,8 +69,9 @@ impl Decoded {
     }
 }
 
-/// Called with a key, or with a gap.
-pub type OnListed<'a> = &'a mut dyn FnMut(Result<Key, Unlisted>);
+/// Called with a key and the place of its value in an order of reads ([`kvdrive_engines::Engine::order_on_flash`]), or with a
+/// gap.
+pub type OnListed<'a> = &'a mut dyn FnMut(Result<(Key, u64), Unlisted>);
 
 /// Keys that cannot be listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

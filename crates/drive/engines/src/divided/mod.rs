@@ -451,6 +451,10 @@ impl<E: Dividing> Engine for Divided<E> {
         }
     }
 
+    fn order_on_flash(&self, found: &Self::Found) -> u64 {
+        if let Found::Whole(found) = found { self.engine.order_on_flash(found) } else { 0 }
+    }
+
     fn outlives_command(&self, found: &mut Self::Found) -> bool {
         match found {
             Found::Whole(found) => self.engine.outlives_command(found),

@@ -379,6 +379,10 @@ impl Engine for HashEngine {
         found.header.value_bytes
     }
 
+    fn order_on_flash(&self, found: &Found) -> u64 {
+        u64::from(found.page) << 32 | u64::from(found.at)
+    }
+
     fn load(
         &self,
         found: &Found,

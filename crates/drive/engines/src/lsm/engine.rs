@@ -338,6 +338,14 @@ impl Engine for LsmEngine {
         found.entry.bytes
     }
 
+    /// The address on flash; 0 while the value's first page is in the buffer alone.
+    fn order_on_flash(&self, found: &Found) -> u64 {
+        let Some(ftl) = self.ftl.as_ref().filter(|_| found.entry.has_bytes()) else { return 0 };
+        let (address, page_bytes) = (found.entry.address.0, u64::from(ftl.page_bytes()));
+        let page = ftl.position(Lpa((address / page_bytes) as u32));
+        page.map_or(0, |page| u64::from(page.0) * page_bytes + address % page_bytes)
+    }
+
     fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
         place.begin_unfinished()
     }

@@ -232,6 +232,11 @@ impl Ftl {
         self.0.lookup(lpa).is_some()
     }
 
+    /// Where the content of `lpa` is at the moment. It may move at any time: this is for choosing an order of reads.
+    pub fn position(&self, lpa: Lpa) -> Option<Ppa> {
+        self.0.lookup(lpa)
+    }
+
     /// The content of `lpa` at the start of the read. [`Status::UNRECOVERED_ERROR`] if it has none or it is
     /// damaged.
     pub fn read(&self, lpa: Lpa, purpose: Purpose) -> Result<Rc<Region>, Status> {

@@ -1,12 +1,20 @@
 //! Images read from end to end, as `kvdrive check` and `kvdrive dump` do.
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use kvdrive_config::{Document, default_profile};
+use kvdrive_config::{Document, default_profile, setup};
+use kvdrive_content::Region;
+use kvdrive_device::Drive;
 use kvdrive_flash::bad_blocks::BadBlocks;
 use kvdrive_flash::power::machine_file::faults::{self, Call, Fault};
-use kvdrive_probe::image::{PairState, read_image};
+use kvdrive_host::Calls;
+use kvdrive_link::{Link, LocalMemory};
+use kvdrive_nvme::Key;
+use kvdrive_probe::image::{PairState, check_image, read_image};
 use kvdrive_run::run;
+use kvdrive_sim::Sim;
 
 /// A full disk does not prevent reading the image.
 #[test]
@@ -52,6 +60,90 @@ fn an_image_is_not_read_as_that_of_a_drive_without_flash() {
     }
     let tally = read_image(&document, false, &mut |_, _| {}).unwrap();
     assert!((tally.whole, tally.is_whole()) == (300, true), "{tally:?}");
+}
+
+/// A page of values is read once in the order of the image, where the order of keys reads it once for each of its pairs. What
+/// is found is the same, in the same order.
+#[test]
+fn a_check_reads_each_page_once_and_finds_what_a_list_finds() {
+    let folder = tempfile::tempdir().unwrap();
+    let random =
+        ["workload.name=fillrandom", "workload.num=100k", "workload.value_size=300", "packing.policy=all"];
+    // There is room in memory for the index, and not for the values.
+    let small =
+        ["buffer.entries=16", "media.cache_bytes=512KiB", "flash.blocks_per_die=64", "gc.segment_pages=16"];
+    let (document, files) = filled("lsm", &[&random[..], &small].concat(), folder.path());
+    let look = |in_order: bool| {
+        let (mut whole, mut found) = (0, Vec::new());
+        faults::arm(None);
+        let mut each = |key: &Key, state: PairState<'_>| match state {
+            PairState::Whole(value) => whole += u64::from(value.len() == 300),
+            state => found.push(format!("{key} {state:?}")),
+        };
+        let tally = match in_order {
+            true => check_image(&document, false, &|_| {}, &mut each),
+            false => read_image(&document, false, &mut each),
+        };
+        (tally.unwrap(), whole, found, faults::arm(None)[0])
+    };
+    let ((listed, heard, none, list_reads), (checked, _, also_none, check_reads)) = (look(false), look(true));
+    assert_eq!((heard, &listed), (listed.whole, &checked));
+    assert!(
+        listed.whole > 2900 && listed.is_whole() && none.is_empty() && also_none.is_empty(),
+        "{listed:?}"
+    );
+    assert!(
+        check_reads * 2 < list_reads,
+        "{check_reads} reads in the order of the image, {list_reads} by keys"
+    );
+
+    let image = files.iter().find(|(path, _)| path.ends_with("image")).unwrap();
+    std::fs::write(&image.0, with_damage(&image.1)).unwrap();
+    let ((listed, _, by_list, _), (checked, _, by_check, _)) = (look(false), look(true));
+    assert!(listed == checked && listed.damaged > 0, "{listed:?} {checked:?}");
+    assert_eq!(by_list, by_check);
+}
+
+/// What is kept in memory hides damage from the program that keeps it, and from no other.
+#[test]
+fn damage_behind_a_page_that_a_drive_keeps_is_found_by_a_check() {
+    let folder = tempfile::tempdir().unwrap();
+    let (document, files) =
+        filled("lsm", &["workload.value_size=300", "media.cache_bytes=64MiB"], folder.path());
+    let image = files.iter().find(|(path, _)| path.ends_with("image")).unwrap();
+    let sim = Sim::new();
+    let config = document.config().unwrap();
+    let served = sim.block_on(|| {
+        let memory = Rc::new(LocalMemory::new());
+        let link = Link::new(&sim, config.link.clone(), memory.clone());
+        let drive = Drive::power_on(&sim, &link, &config.drive(), None).unwrap();
+        let drivers = setup::drivers(&config, &link, &memory, &setup::cores(&config, &sim)).unwrap();
+        let mut keys = Vec::new();
+        drive.list_all(&mut |listed| keys.push(listed.unwrap().0));
+        let mut region = Region::new();
+        let mut read = || keys.iter().filter(|key| drivers[0].retrieve(**key, &mut region).is_ok()).count();
+        let before = read();
+        // In place: the drive has the file open.
+        let file = std::fs::File::options().write(true).open(&image.0).unwrap();
+        file.write_all_at(&with_damage(&std::fs::read(&image.0).unwrap()), 0).unwrap();
+        [before, read()]
+    });
+    sim.clear();
+    assert_eq!(served, [PAIRS as usize; 2], "all of it was read before it was damaged");
+    let tally = read_image(&document, false, &mut |_, _| {}).unwrap();
+    assert!(!tally.is_whole() && tally.damaged + tally.gaps > 0, "{tally:?}");
+}
+
+/// An image with three damaged pages.
+fn with_damage(image: &[u8]) -> Vec<u8> {
+    let is_written = |at: &usize| image[*at..].iter().take(4096).any(|byte| *byte != 0);
+    let written: Vec<usize> = (4096..image.len()).step_by(4096).filter(is_written).collect();
+    let mut bytes = image.to_vec();
+    for third in 1..4 {
+        let at = written[written.len() * third / 4];
+        bytes[at..][..4096].iter_mut().for_each(|byte| *byte ^= 0x10);
+    }
+    bytes
 }
 
 /// Damaged pages of a drive, and the state of its pairs.

@@ -100,9 +100,9 @@ pub(crate) fn list_all<E: Engine>(drive: &KvNamespace<E>, each: OnListed<'_>) {
     let mut losses = 0;
     while losses < LOSSES_MAX {
         match drive.engine.next(&mut cursor) {
-            Ok(Some((key, _))) => {
+            Ok(Some((key, found))) => {
                 losses = 0;
-                each(Ok(key));
+                each(Ok((key, drive.engine.order_on_flash(&found))));
             }
             Ok(None) => return,
             Err(status) => {
