@@ -143,6 +143,11 @@ pub struct Serve {
     /// thread of their own
     #[arg(long, value_name = "0|1", default_value = "0", value_parser = clap::value_parser!(u32).range(0..=1))]
     reactors: u32,
+    /// The thread that serves connections and doorbells never sleeps: a command waits for no wake-up, and a core is busy at
+    /// all times, also while no host is connected. For a machine that has a core to spare for it besides those of the hosts
+    /// on it; elsewhere everything is slower
+    #[arg(long, conflicts_with = "reactors")]
+    poll: bool,
     /// Most entries of an I/O queue
     #[arg(long, value_name = "N", default_value = "1024", value_parser = clap::value_parser!(u32).range(2..=32768))]
     queue_entries: u32,
@@ -221,7 +226,7 @@ impl Serve {
         started.store(true, Ordering::Release);
         let least = LeastRate { bytes_per_s: self.least_rate, ..LeastRate::default() };
         let limits = Limits { connections_max: descriptors::for_connections(), least, ..Limits::default() };
-        let server = Server::new(sockets, core, limits);
+        let server = Server::new(sockets, core, limits).only_polling(self.poll);
         end_by_signal(server.handle())?;
         let at_paths = self.vfio_user.iter().map(|path| format!("vfio-user:{}", path.display()));
         let listening = bound.iter().map(|at| format!("tcp://{at}")).chain(at_paths).collect::<Vec<_>>();

@@ -10,6 +10,7 @@ mod serve;
 mod serve_as_kvssd;
 mod serve_at_once;
 mod serve_page;
+mod serve_poll;
 mod serve_secrets;
 mod serve_several;
 mod serve_told;

@@ -123,6 +123,8 @@ pub struct Server {
     drain_until_ms: Option<u64>,
     /// The server ends after its last connection.
     once: bool,
+    /// With a drive in its loop, the thread never sleeps.
+    only_polls: bool,
     is_over: bool,
 }
 
@@ -161,8 +163,16 @@ impl Server {
             trimmed_ms: 0,
             drain_until_ms: None,
             once: false,
+            only_polls: false,
             is_over: false,
         }
+    }
+
+    /// With a drive in its loop, the thread looks at sockets and doorbells without a pause, and never sleeps: a command
+    /// waits for no wake-up, and the thread takes a core also when no host is there.
+    #[must_use]
+    pub fn only_polling(self, only_polls: bool) -> Server {
+        Server { only_polls, ..self }
     }
 
     /// A handle for other threads.

@@ -101,6 +101,10 @@ impl Source for ServerSource {
 
     fn arm(&mut self) -> Duration {
         let server = &mut self.0.borrow_mut().server;
+        if server.only_polls {
+            // Its bell stays that of a thread which is awake, so that nobody wakes it by a system call.
+            return Duration::ZERO;
+        }
         let rest = server.rest();
         if server.ready.is_empty() && !server.is_over { rest } else { Duration::ZERO }
     }
