@@ -108,8 +108,9 @@ fn a_check_reads_each_page_once_and_finds_what_a_list_finds() {
 #[test]
 fn damage_behind_a_page_that_a_drive_keeps_is_found_by_a_check() {
     let folder = tempfile::tempdir().unwrap();
-    let (document, files) =
-        filled("lsm", &["workload.value_size=300", "media.cache_bytes=64MiB"], folder.path());
+    let kept = ["workload.value_size=300", "media.cache_bytes=64MiB"];
+    let small = ["flash.blocks_per_die=64", "gc.segment_pages=16"];
+    let (document, files) = filled("lsm", &[kept, small].concat(), folder.path());
     let image = files.iter().find(|(path, _)| path.ends_with("image")).unwrap();
     let sim = Sim::new();
     let config = document.config().unwrap();
