@@ -13,10 +13,12 @@ pub struct S3 {
     s3: Option<SocketAddr>,
     /// Name of the bucket that the drive is; may be repeated, for further namespaces [default: kvdrive, kvdrive-2, ...]
     #[arg(long, value_name = "NAME", requires = "s3")]
+    #[cfg_attr(not(feature = "s3"), allow(dead_code, reason = "only the door reads it"))]
     s3_bucket: Vec<String>,
     /// The access key with which programs sign, or a file that contains it; also the variable KVDRIVE_S3_KEY [default:
     /// any program, on addresses that only this machine reaches]
     #[arg(long, value_name = "ID:SECRET|@FILE", requires = "s3")]
+    #[cfg_attr(not(feature = "s3"), allow(dead_code, reason = "only the door reads it"))]
     s3_key: Option<String>,
 }
 
