@@ -1,4 +1,4 @@
-//! [`Objects`]: names of any bytes, values of any size. The S3 door and the objects of the Python package stand on it.
+//! [`Objects`]: names of any bytes, values of any size. The S3 door stands on it; the Python package writes the same form.
 //!
 //! ```text
 //!   pair under the object's name      manifest, 48 bytes: mark, size, size of a part, beginning of the parts' keys
