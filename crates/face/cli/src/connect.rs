@@ -11,26 +11,17 @@ use crate::nqn::name;
 /// Sections and keys of the configuration that concern the host; all others concern the drive.
 const OF_HOST: [&str; 7] =
     ["workload.", "saker.", "run.seed", "run.interval_ns", "host.depth", "host.queue", "host.threads"];
+/// Sections that a store on the host reads, too.
+const OF_STORES: [&str; 5] = ["host.store", "store.", "hashlog.", "lsmtree.", "btree."];
 /// Options that describe a drive.
-const OF_DRIVE: &[&str] = &[
-    "profile",
-    "scale",
-    "dram",
-    "transfer",
-    "packing",
-    "engine",
-    "side",
-    "store",
-    "media",
-    "nand",
-    "io-threads",
-];
+const OF_DRIVE: &[&str] =
+    &["profile", "scale", "dram", "transfer", "packing", "engine", "media", "nand", "io-threads"];
 
 /// Options of drives on a network.
 #[derive(Args)]
 #[command(next_help_heading = "Network")]
 pub struct Connection {
-    /// Runs against a drive that has a namespace of pairs: on a network, as tcp://127.0.0.1:4420 (`kvdrive serve` serves
+    /// Runs against a drive that has a namespace of pairs, or with --store and --side host one of blocks: on a network, as tcp://127.0.0.1:4420 (`kvdrive serve` serves
     /// one), or behind a device of Linux, as /dev/ng0n1. Several drives, with commas, are used as one: each pair is on
     /// one of them
     #[arg(long, value_name = "tcp://HOST:PORT|/dev/ngXnY,...", value_parser = address, value_delimiter = ',', group = "remote")]
@@ -38,7 +29,7 @@ pub struct Connection {
     /// Name of the subsystem of the drive [default: the only one that discovery reports]
     #[arg(long, hide_short_help = true, value_parser = name, requires = "connect")]
     nqn: Option<String>,
-    /// Namespace of the drive [default: the first one that has pairs]
+    /// Namespace of the drive [default: the first one that has what is needed]
     #[arg(long, hide_short_help = true, value_name = "N", requires = "connect")]
     nsid: Option<u32>,
     /// Digests of NVMe/TCP: of headers, of data, or of both
@@ -89,10 +80,15 @@ impl Connection {
     /// # Errors
     /// Such an option is given.
     pub fn document(asked: &RunOptions) -> anyhow::Result<Document> {
-        if let Some(option) = asked.first_given(OF_DRIVE) {
+        let is_on_host = asked.is_on_host();
+        let in_drive: &[&str] = if is_on_host { &[] } else { &["side", "store"] };
+        if let Some(option) = asked.first_given(OF_DRIVE).or(asked.first_given(in_drive)) {
             anyhow::bail!("{option}: the drive of --connect is configured by its server; leave it out");
         }
-        let is_drives = |set: &&String| !OF_HOST.iter().any(|key| set.trim_start().starts_with(key));
+        let of_stores = OF_STORES.iter().filter(|_| is_on_host);
+        let is_drives = |set: &&String| {
+            !OF_HOST.iter().chain(of_stores.clone()).any(|key| set.trim_start().starts_with(key))
+        };
         if let Some(set) = asked.sets().iter().find(is_drives) {
             anyhow::bail!(
                 "--set {set}: with --connect, only workload, saker, run.seed, run.interval_ns, host.depth, host.threads, \

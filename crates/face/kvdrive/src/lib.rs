@@ -38,7 +38,7 @@
 //! | a power cut and recovery; faults on command | [`Drive::cut_power`], [`Drive::inject`] |
 //! | which data survive the end of program or machine | [`Closed`], [`Lasting`] |
 //! | counters, model times and measured times | [`Numbers`] |
-//! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`] |
+//! | RocksDB on the host, over the blocks of a drive (feature `rocksdb`) | [`Builder::open_blocks`], [`BlockDrive`], on a network [`connect_blocks`] |
 //! | a drive inside a simulator, whose time your program moves | [`stepped`], [`Builder::stepped`] |
 //! | a packing policy of your own | [`packing`], [`Builder::packing`] |
 //! | a rule of your own that chooses transfer methods | [`transfer`], [`Builder::transfer_choice`] |
@@ -73,6 +73,7 @@ pub mod objects;
 mod owned_pipeline;
 mod pairs;
 mod pipeline;
+mod remote_blocks;
 pub mod saker;
 pub mod stepped;
 
@@ -95,6 +96,7 @@ pub use numbers::Numbers;
 pub use owned_pipeline::OwnedPipeline;
 pub use pairs::{AsyncPairs, OwnedPairs, Pair, Pairs};
 pub use pipeline::{Done, Ended, Pipeline, Places};
+pub use remote_blocks::RemoteBlocks;
 
 /// RocksDB itself, on the blocks of a drive: `RocksDb::open(Arc::new(drive.blocks()?), ...)`.
 #[cfg(feature = "rocksdb")]
@@ -168,6 +170,16 @@ pub fn key_of(given: &[u8]) -> Result<Key, Error> {
 pub fn connect(at: &str) -> Result<Drive, Error> {
     let address = kvdrive_host::reach::address(at).map_err(|problem| Error::configuration(at, problem))?;
     connect_to(&Remote { address, ..Remote::default() })
+}
+
+/// The blocks of a drive that is not in this program, any with a namespace of 4 KiB blocks (`kvdrive serve --engine
+/// block` is one): the pages of a store in the program.
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_blocks(at: &str) -> Result<RemoteBlocks, Error> {
+    let address = kvdrive_host::reach::address(at).map_err(|problem| Error::configuration(at, problem))?;
+    RemoteBlocks::connect(&Remote { address, ..Remote::default() })
 }
 
 /// As [`connect`], by name, namespace, secrets and digests.

@@ -3,9 +3,11 @@
 
 use std::io;
 
-use kvdrive_nvme::identify::{self, KvNamespace};
+use kvdrive_nvme::identify::{self, CSI_KV, CSI_NVM, KvNamespace, cns, namespace_descriptor, nidt};
+use zerocopy::FromBytes;
 
-use crate::driver::Driver;
+use crate::blocks::blocks_of;
+use crate::driver::{BlockDriver, Driver};
 use crate::error::Error;
 use crate::tcp::Options;
 
@@ -16,7 +18,7 @@ pub struct Remote {
     pub address: String,
     /// Name of the subsystem; `None`: the only one that discovery reports there.
     pub nqn: Option<String>,
-    /// The namespace; `None`: the first one that has pairs. A device has one.
+    /// The namespace; `None`: the first one that has what is wanted, pairs or blocks. A device has one.
     pub nsid: Option<u32>,
     /// How to connect to a drive on a network.
     pub options: Options,
@@ -49,6 +51,9 @@ pub enum ReachError {
     /// There is nothing of pairs.
     #[error("{0}")]
     NoPairs(String),
+    /// There is nothing of blocks, or they are not of 4096 B.
+    #[error("{0}")]
+    NoBlocks(String),
     /// The connection failed, or the controller refused.
     #[error(transparent)]
     Failed(#[from] Error),
@@ -90,6 +95,15 @@ pub(crate) trait Access: Send {
         limits: &AccessLimits,
     ) -> Result<Driver, Error>;
 
+    /// The same for blocks.
+    fn blocks(
+        &mut self,
+        number: u16,
+        entries: u16,
+        depth: u32,
+        size: &BlockSize,
+    ) -> Result<BlockDriver, Error>;
+
     /// Whether header and data digests were negotiated on I/O queues.
     fn digests(&self) -> (bool, bool) {
         (false, false)
@@ -109,13 +123,62 @@ pub(crate) struct AccessLimits {
     pub(crate) transfer_max_bytes: u32,
 }
 
+/// Size of a namespace of blocks, and of its commands.
+pub(crate) struct BlockSize {
+    /// Blocks of the namespace.
+    pub(crate) blocks: u64,
+    /// Most blocks of a command.
+    pub(crate) most_blocks: u32,
+}
+
+/// What a program wants of a namespace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// Pairs: the KV command set.
+    Pairs,
+    /// Blocks of 4096 B: the NVM command set.
+    Blocks,
+}
+
+impl Wanted {
+    /// Its command set.
+    pub(crate) fn csi(self) -> u8 {
+        match self {
+            Wanted::Pairs => CSI_KV,
+            Wanted::Blocks => CSI_NVM,
+        }
+    }
+
+    /// The Identify structure, and the command set of that request, by which a namespace tells what it holds.
+    pub(crate) fn structure(self) -> (u8, u8) {
+        match self {
+            Wanted::Pairs => (cns::CSI_NAMESPACE, CSI_KV),
+            Wanted::Blocks => (cns::NAMESPACE, 0),
+        }
+    }
+
+    /// Does a namespace of these Identify data and [descriptors](cns::NAMESPACE_DESCRIPTORS) have it? A namespace of pairs
+    /// answers as one of blocks, too, for hosts that ask for nothing else; so blocks are what has no other descriptor.
+    pub(crate) fn is_in(self, page: &[u8], descriptors: &[u8]) -> bool {
+        match self {
+            Wanted::Pairs => KvNamespace::read_from_bytes(page)
+                .is_ok_and(|namespace| namespace.format().value_max_bytes.get() > 0),
+            Wanted::Blocks => {
+                let of_set = namespace_descriptor(descriptors, nidt::CSI);
+                of_set.is_none_or(|csi| csi == [CSI_NVM]) && blocks_of(page).is_ok()
+            }
+        }
+    }
+}
+
 /// What was found at an address.
 pub(crate) struct Found {
     pub(crate) access: Box<dyn Access>,
     pub(crate) nqn: String,
     pub(crate) identity: identify::Controller,
     pub(crate) nsid: u32,
-    pub(crate) namespace: KvNamespace,
+    /// Identify data of the namespace ([`Wanted::structure`]).
+    pub(crate) page: Vec<u8>,
     /// Most bytes of a command besides MDTS.
     pub(crate) transfer_max_bytes: u32,
 }

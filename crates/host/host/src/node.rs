@@ -30,10 +30,10 @@ use kvdrive_sim::wall::lock;
 use zerocopy::native_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::access::{Access, AccessLimits, Found, ReachError, Remote};
+use crate::access::{Access, AccessLimits, BlockSize, Found, ReachError, Remote, Wanted};
 use crate::answers::AnswerData;
 use crate::conversation::{SlotOffer, Submission};
-use crate::driver::{Board, Driver, Limits, Port, Remainder};
+use crate::driver::{BlockDriver, Board, Driver, Limits, Port, Remainder};
 use crate::error::Error;
 use crate::transport::Transport;
 
@@ -307,33 +307,50 @@ pub struct Opened {
 /// # Errors
 /// A line without the path: no such device, no right to use it, or no namespace of pairs.
 pub fn open(remote: &Remote) -> Result<Opened, ReachError> {
+    let (device, identity, page) = identified(remote, Wanted::Pairs)?;
+    let namespace = KvNamespace::read_from_bytes(&page).expect("Identify data has its size");
+    let nqn = nqn(&identity.subsystem_nqn).unwrap_or_default().to_owned();
+    Ok(Opened { device, nqn, identity, namespace })
+}
+
+/// The device, and Identify data of its controller and namespace, which has what is wanted.
+fn identified(
+    remote: &Remote,
+    wanted: Wanted,
+) -> Result<(Device, identify::Controller, Vec<u8>), ReachError> {
     let device = Device::open(&remote.address)?;
     let nsid = device.nsid;
-    if let Some(wanted) = remote.nsid.filter(|wanted| *wanted != nsid) {
-        return Err(ReachError::NoPairs(format!("it is namespace {nsid}, not {wanted}")));
+    let lacking = |line| match wanted {
+        Wanted::Pairs => ReachError::NoPairs(line),
+        Wanted::Blocks => ReachError::NoBlocks(line),
+    };
+    if let Some(asked) = remote.nsid.filter(|asked| *asked != nsid) {
+        return Err(lacking(format!("it is namespace {nsid}, not {asked}")));
     }
     let of = |error: io::Error| unusable(&error, &remote.address);
     let (status, identity) = device.identify(cns::CONTROLLER, 0, 0).map_err(of)?;
     let failed = |status: Status| ReachError::Of("Identify".into(), status.into());
     let identity = identity.ok_or_else(|| failed(status))?;
     let identity = identify::Controller::read_from_bytes(&identity).expect("Identify data has its size");
-    let (status, namespace) = device.identify(cns::CSI_NAMESPACE, CSI_KV, nsid).map_err(of)?;
-    let namespace = namespace.map(|data| KvNamespace::read_from_bytes(&data).expect("it has its size"));
-    let has_pairs = |namespace: &KvNamespace| namespace.format().value_max_bytes.get() > 0;
-    let namespace = namespace.filter(has_pairs).ok_or_else(|| {
-        let descriptors = device.identify(cns::NAMESPACE_DESCRIPTORS, 0, nsid);
-        let descriptors = descriptors.ok().and_then(|(_, data)| data).unwrap_or_default();
-        ReachError::NoPairs(no_pairs(nsid, status, &descriptors))
+    let (structure, csi) = wanted.structure();
+    let (status, page) = device.identify(structure, csi, nsid).map_err(of)?;
+    let descriptors = device.identify(cns::NAMESPACE_DESCRIPTORS, 0, nsid);
+    let descriptors = descriptors.ok().and_then(|(_, data)| data).unwrap_or_default();
+    let page = page.filter(|page| wanted.is_in(page, &descriptors)).ok_or_else(|| {
+        lacking(match wanted {
+            Wanted::Pairs => no_pairs(nsid, status, &descriptors),
+            Wanted::Blocks => format!("namespace {nsid}: it has no blocks of 4096 B (command set 0)"),
+        })
     })?;
-    let nqn = nqn(&identity.subsystem_nqn).unwrap_or_default().to_owned();
-    Ok(Opened { device, nqn, identity, namespace })
+    Ok((device, identity, page))
 }
 
 /// The drive behind a device; its errors are those of [`open`].
-pub(crate) fn find(remote: &Remote) -> Result<Found, ReachError> {
-    let Opened { device, nqn, identity, namespace } = open(remote)?;
+pub(crate) fn find(remote: &Remote, wanted: Wanted) -> Result<Found, ReachError> {
+    let (device, identity, page) = identified(remote, wanted)?;
+    let nqn = nqn(&identity.subsystem_nqn).unwrap_or_default().to_owned();
     let (nsid, transfer_max_bytes) = (device.nsid, device.transfer_max_bytes().unwrap_or(u32::MAX));
-    Ok(Found { access: Box::new(device), nqn, identity, nsid, namespace, transfer_max_bytes })
+    Ok(Found { access: Box::new(device), nqn, identity, nsid, page, transfer_max_bytes })
 }
 
 /// Why a device cannot be used, and what helps.
@@ -378,6 +395,19 @@ impl Device {
     /// Another descriptor of the same device.
     fn again(&self) -> io::Result<Device> {
         Ok(Device { file: self.file.try_clone()?, path: self.path.clone(), nsid: self.nsid })
+    }
+
+    /// A port with `depth` threads, each with a command under way.
+    fn port(&self, depth: u32) -> Result<Arc<Port>, Error> {
+        let (jobs, posted) = (Mutex::default(), Condvar::new());
+        let answers = Mutex::new(vec![Vec::new(); depth as usize]);
+        let shared = Arc::new(Shared { device: self.again()?, jobs, posted, answers });
+        let (node, board) = (Node(shared.clone()), Board::new(depth, Default::default()));
+        for _ in 0..depth {
+            let (shared, board) = (shared.clone(), board.clone());
+            thread::Builder::new().name("kvdrive node".into()).spawn(move || shared.work(&board))?;
+        }
+        Ok(Port::new(Box::new(node), board))
     }
 
     /// Its path.
@@ -448,14 +478,6 @@ impl Access for Device {
     }
 
     fn driver(&mut self, _: u16, _: u16, depth: u32, limits: &AccessLimits) -> Result<Driver, Error> {
-        let (jobs, posted) = (Mutex::default(), Condvar::new());
-        let answers = Mutex::new(vec![Vec::new(); depth as usize]);
-        let shared = Arc::new(Shared { device: self.again()?, jobs, posted, answers });
-        let (node, board) = (Node(shared.clone()), Board::new(depth, Default::default()));
-        for _ in 0..depth {
-            let (shared, board) = (shared.clone(), board.clone());
-            thread::Builder::new().name("kvdrive node".into()).spawn(move || shared.work(&board))?;
-        }
         // A longer value than the kernel moves would be refused as an invalid argument.
         let max_value_bytes = limits.max_value_bytes.min(limits.transfer_max_bytes);
         let limits = Limits {
@@ -464,7 +486,11 @@ impl Access for Device {
             max_answer_bytes: limits.transfer_max_bytes,
             at_once_bytes: AT_ONCE_BYTES,
         };
-        Ok(Driver::new(Port::new(Box::new(node), board), limits, None))
+        Ok(Driver::new(self.port(depth)?, limits, None))
+    }
+
+    fn blocks(&mut self, _: u16, _: u16, depth: u32, size: &BlockSize) -> Result<BlockDriver, Error> {
+        Ok(BlockDriver::new(self.port(depth)?, size.blocks, size.most_blocks, None))
     }
 }
 

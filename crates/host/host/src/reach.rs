@@ -1,10 +1,13 @@
 //! Reaching a drive that is not in this program, by its address.
 
-use kvdrive_nvme::identify::{self, KvNamespace};
+use kvdrive_nvme::identify::{self, IDENTIFY_BYTES, KvNamespace};
+use kvdrive_nvme::nvm::{BLOCK_BYTES, NvmNamespace};
+use zerocopy::{FromBytes, IntoBytes};
 
-use crate::access::{Access, AccessLimits, Found};
+use crate::access::{Access, AccessLimits, BlockSize, Found, Wanted};
 pub use crate::access::{ReachError, Remote};
-use crate::driver::Driver;
+use crate::blocks::{blocks_of, most_blocks_of};
+use crate::driver::{BlockDriver, Driver};
 use crate::error::Error;
 use crate::{node, tcp};
 
@@ -39,8 +42,8 @@ pub fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// A controller of a subsystem that has a namespace of pairs.
-pub struct Reached {
+/// A controller of a subsystem that has a namespace of pairs, or with [`NvmNamespace`] of blocks.
+pub struct Reached<N = KvNamespace> {
     access: Box<dyn Access>,
     /// Name of the subsystem.
     pub nqn: String,
@@ -49,24 +52,60 @@ pub struct Reached {
     /// The namespace.
     pub nsid: u32,
     /// The namespace's Identify data.
-    pub namespace: KvNamespace,
+    pub namespace: N,
     /// Most bytes that one command moves.
     pub transfer_max_bytes: u32,
 }
 
-/// Connects to the controller of a drive, without I/O queues.
+/// Connects to the controller of a drive of pairs, without I/O queues.
 ///
 /// # Errors
 /// A line without the address: no answer there, no such subsystem or namespace.
 pub fn reach(remote: &Remote) -> Result<Reached, ReachError> {
-    let found = if remote.is_node() { node::find(remote) } else { tcp::find(remote) }?;
-    let Found { access, nqn, identity, nsid, namespace, transfer_max_bytes } = found;
+    find(remote, Wanted::Pairs)
+}
+
+/// The same for a drive of blocks of 4096 B.
+///
+/// # Errors
+/// As [`reach`].
+pub fn reach_blocks(remote: &Remote) -> Result<Reached<NvmNamespace>, ReachError> {
+    find(remote, Wanted::Blocks)
+}
+
+fn find<N: FromBytes>(remote: &Remote, wanted: Wanted) -> Result<Reached<N>, ReachError> {
+    const { assert!(size_of::<N>() == IDENTIFY_BYTES) };
+    let found = if remote.is_node() { node::find(remote, wanted) } else { tcp::find(remote, wanted) }?;
+    let Found { access, nqn, identity, nsid, page, transfer_max_bytes } = found;
+    let namespace = N::read_from_bytes(&page).ok().expect("Identify data has its size");
     let by_mdts = match identity.transfer_max_log2 {
         0 => u32::MAX,
         log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u32::MAX),
     };
     let transfer_max_bytes = transfer_max_bytes.min(by_mdts);
     Ok(Reached { access, nqn, identity, nsid, namespace, transfer_max_bytes })
+}
+
+impl Reached<NvmNamespace> {
+    /// How many blocks there are.
+    pub fn blocks(&self) -> u64 {
+        blocks_of(self.namespace.as_bytes()).expect("it was found by them")
+    }
+
+    /// Are all blocks known to be zero: is none in use, and do those read as zeros?
+    pub fn is_blank(&self) -> bool {
+        const READ_ZEROS: u8 = 0b001;
+        self.namespace.used_blocks.get() == 0 && self.namespace.deallocated & 0b111 == READ_ZEROS
+    }
+
+    /// The driver on I/O queue `number`, of `entries` entries, for `depth` commands at once.
+    ///
+    /// # Errors
+    /// The status, or the connection failed.
+    pub fn driver(&mut self, number: u16, entries: u16, depth: u32) -> Result<BlockDriver, Error> {
+        let most = most_blocks_of(self.identity.as_bytes()).min(self.transfer_max_bytes / BLOCK_BYTES).max(1);
+        self.access.blocks(number, entries, depth, &BlockSize { blocks: self.blocks(), most_blocks: most })
+    }
 }
 
 impl Reached {
@@ -83,10 +122,21 @@ impl Reached {
         self.access.identify_namespace()
     }
 
-    /// Asks for `count` I/O queues; returns how many the controller grants.
+    /// The driver on I/O queue `number`, of `entries` entries, for `depth` commands at once.
     ///
     /// # Errors
     /// As above.
+    pub fn driver(&mut self, number: u16, entries: u16, depth: u32) -> Result<Driver, Error> {
+        let (max_value_bytes, transfer_max_bytes) = (self.value_max_bytes(), self.transfer_max_bytes);
+        self.access.driver(number, entries, depth, &AccessLimits { max_value_bytes, transfer_max_bytes })
+    }
+}
+
+impl<N> Reached<N> {
+    /// Asks for `count` I/O queues; returns how many the controller grants.
+    ///
+    /// # Errors
+    /// The status, or the connection failed; so it is for the calls below.
     pub fn ask_for_queues(&mut self, count: u16) -> Result<u16, Error> {
         self.access.ask_for_queues(count)
     }
@@ -97,15 +147,6 @@ impl Reached {
     /// As above.
     pub fn entries_max(&mut self) -> Result<u16, Error> {
         self.access.entries_max()
-    }
-
-    /// The driver on I/O queue `number`, of `entries` entries, for `depth` commands at once.
-    ///
-    /// # Errors
-    /// As above.
-    pub fn driver(&mut self, number: u16, entries: u16, depth: u32) -> Result<Driver, Error> {
-        let (max_value_bytes, transfer_max_bytes) = (self.value_max_bytes(), self.transfer_max_bytes);
-        self.access.driver(number, entries, depth, &AccessLimits { max_value_bytes, transfer_max_bytes })
     }
 
     /// Whether header and data digests were negotiated on I/O queues.

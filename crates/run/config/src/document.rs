@@ -73,6 +73,8 @@ pub struct Document {
     says_size: bool,
     /// Is the number of operations set explicitly?
     says_ops: bool,
+    /// Hosts bring the work that this document does not have.
+    serves_hosts: bool,
     /// Rows of the calling program, which no text can name.
     own: OwnRows,
 }
@@ -128,6 +130,7 @@ impl Document {
             capacity: None,
             says_size: false,
             says_ops: false,
+            serves_hosts: false,
             own: OwnRows::default(),
         }
     }
@@ -225,6 +228,7 @@ impl Document {
     pub fn config(&self) -> Result<Config, ConfigError> {
         let mut values = self.values();
         let mut config = self.own.typed(&mut values, |key| self.plain_text(key), Config::of_values)?;
+        config.serves_hosts = self.serves_hosts;
         let flash_bytes = config.flash.geometry().data_bytes() as f64;
         config.workload.precondition_bytes = (config.workload.precondition * flash_bytes) as u64;
         let checked = rules::check_conditions(&config);

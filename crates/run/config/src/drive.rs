@@ -1,10 +1,16 @@
 //! Translates a configuration into that of the drive.
 
 use kvdrive_device::DriveConfig;
+use kvdrive_device::engines::BLOCK;
 
 use super::Config;
 
 impl Config {
+    /// Does the drive have blocks instead of pairs?
+    pub fn has_blocks(&self) -> bool {
+        self.engine.name == BLOCK.name
+    }
+
     /// The drive that the configuration describes.
     pub fn drive(&self) -> DriveConfig {
         DriveConfig {

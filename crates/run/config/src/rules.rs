@@ -101,7 +101,7 @@ const CONDITIONS: &[(&str, Condition)] = &[
             .then(|| format!("{}; {pairs} and host.queue_entries hold {most}", c.host.depth))
     }),
     ("engine.name", |c| {
-        (c.engine.name == BLOCK.name && !c.has_store_on_host()).then(|| {
+        (c.has_blocks() && !c.has_store_on_host() && !c.serves_hosts).then(|| {
             let stores: Vec<_> = STORES.iter().map(|row| row.name).collect();
             format!("\"block\" takes no pairs; host.store may be {}", stores.join(", "))
         })

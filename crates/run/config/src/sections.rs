@@ -58,6 +58,9 @@ pub struct Config {
     /// The layer in front of the driver.
     #[setting(part)]
     pub saker: SakerSection,
+    /// Is it a drive for hosts that bring the work ([`Document::serve_hosts`](crate::Document::serve_hosts))?
+    #[setting(skip)]
+    pub serves_hosts: bool,
     /// The operations on the drive.
     #[setting(part, when = &[When::row("workload.name", kvdrive_workload::looks_at)])]
     pub workload: WorkloadParams,

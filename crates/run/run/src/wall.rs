@@ -265,8 +265,7 @@ pub fn run_wall_watched(
         report.notes.push("pace off: model time stood still, so no time of the drive is modelled".to_owned());
     }
     if config.has_store_on_host() {
-        let line = "the store ran on one thread of this machine, and its threads took turns there";
-        report.notes.push(line.to_owned());
+        report.notes.push(on_host::NOTE.to_owned());
     }
     if is_here {
         report.notes.push("the drive ran in the calls of the application's thread".to_owned());

@@ -10,7 +10,7 @@ use kvdrive_nvme::list::ListWriter;
 use kvdrive_nvme::log::Health;
 use kvdrive_nvme::{Command, Key, Sqe, Status, feature, opcode};
 use kvdrive_subsystem::buffer::Buffer;
-use kvdrive_subsystem::namespace::{Completion, Namespace, Refreshable, Session, Tag};
+use kvdrive_subsystem::namespace::{Completion, Identity, Refreshable, ServedNamespace, Session, Tag};
 use zerocopy::FromZeros;
 
 /// Largest value, bytes.
@@ -44,7 +44,7 @@ pub struct Memory {
 
 pub struct MemoryNamespace {
     state: Rc<RefCell<MemoryState>>,
-    identity: KvNamespace,
+    identity: Identity,
     health: Health,
     waiting: VecDeque<(Tag, Option<Sqe>, Buffer)>,
     /// Commands taken back, the Aborts that did so, and answers to admin commands.
@@ -60,6 +60,7 @@ impl Memory {
         let mut health = Health::new_zeroed();
         health.spare_percent = 100;
         let (waiting, aborted) = (VecDeque::new(), Vec::new());
+        let identity = Identity::Pairs(identity);
         Box::new(MemoryNamespace { state: self.state.clone(), identity, health, waiting, aborted })
     }
 }
@@ -120,8 +121,8 @@ impl MemoryNamespace {
     }
 }
 
-impl Namespace for MemoryNamespace {
-    fn identity(&self) -> &KvNamespace {
+impl ServedNamespace for MemoryNamespace {
+    fn identity(&self) -> &Identity {
         &self.identity
     }
 

@@ -8,11 +8,13 @@ use std::thread::JoinHandle;
 
 use kvdrive_auth::tls::Known;
 use kvdrive_config::{Config, Document};
+use kvdrive_flash::power::Survivors;
 use kvdrive_link::shared::{Control, DriveLoop, ServerConfig, Serving};
+use kvdrive_nvme::identify::CSI_NVM;
 use kvdrive_run::wall::{ServedDrive, served};
 use kvdrive_sim::wall::Pace;
 use kvdrive_subsystem::bell::Bell;
-use kvdrive_subsystem::drive;
+use kvdrive_subsystem::drive::{self, Commands};
 use kvdrive_subsystem::log::Log;
 use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Options, Served, Subsystem};
@@ -33,6 +35,18 @@ pub enum Backend {
     Memories(Vec<u32>),
     /// The same, each a drive: the first in the server's loop, the others on threads of their own.
     Drives(Vec<u32>),
+    /// A small drive of blocks on a thread of its own, empty or from the survivors of a power cut.
+    Blocks(Option<Survivors>),
+}
+
+/// A drive of 384 MiB of blocks.
+fn config_of_blocks() -> Config {
+    let mut document = Document::profile("saker-mid").unwrap();
+    document.serve_hosts();
+    for setting in ["engine.name=block", "flash.capacity=384MiB", "media.kind=ram"] {
+        document.set(setting).unwrap();
+    }
+    document.config().unwrap()
 }
 
 /// What builds the drive of these settings.
@@ -50,6 +64,8 @@ pub struct End {
     /// Data memory that was not given back, bytes.
     pub leaked_bytes: usize,
     pub controllers: usize,
+    /// Of a drive whose power was cut: what it can be powered on from.
+    pub survivors: Option<Survivors>,
 }
 
 pub struct Running {
@@ -103,6 +119,13 @@ fn attach(behind: Backend, subsystem: &mut Subsystem, bell: Arc<Bell>) -> Attach
                 drive::power_on_beside(server_config, bell, limit_bytes, build).unwrap();
             subsystem.attach(1, Box::new(namespace));
             (attached.serving, attached.beside) = (Some(drive), Some(its_loop));
+        }
+        Backend::Blocks(survivors) => {
+            let commands = Commands { transfer_max_bytes: limit_bytes, command_set: CSI_NVM };
+            let build = served(config_of_blocks(), survivors);
+            let (namespace, drive) = drive::power_on(server_config, bell, commands, build).unwrap();
+            subsystem.attach(1, Box::new(namespace));
+            attached.serving = Some(drive);
         }
         Backend::Memories(ids) => {
             ids.iter().for_each(|nsid| subsystem.attach(*nsid, Memory::default().namespace()));
@@ -159,15 +182,16 @@ pub fn serve_at(
         let control = serving.as_ref().map(|serving| serving.control().clone());
         started.send((at, server.handle(), control)).unwrap();
         let core = server.run(false).unwrap();
-        let end = End {
+        let mut end = End {
             served: core.subsystem.served().clone(),
             timed: core.latencies.iter().map(|(opcode, latency)| (*opcode, latency.count())).collect(),
             leaked_bytes: core.used_bytes(),
             controllers: core.subsystem.controllers(),
+            survivors: None,
         };
         drop(core);
         for drive in serving.into_iter().chain(others) {
-            drive.join();
+            end.survivors = end.survivors.or(drive.join().take_survivors());
         }
         end
     });

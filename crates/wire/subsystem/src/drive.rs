@@ -1,4 +1,4 @@
-//! A namespace that is a drive: the thread it runs on, and commands to it over `kvdrive_link::shared`.
+//! A namespace that is a drive, of pairs or of blocks: the thread it runs on, and commands to it over `kvdrive_link::shared`.
 //!
 //! An entry goes to the drive as the host made it, except for the fields that belong to its transport: identifier,
 //! namespace and data pointer. So the drive answers Store, Retrieve, List, Delete, Exist and the vendor commands as it
@@ -29,7 +29,7 @@ use kvdrive_link::shared::{
     BuildError, Built, Controlled, DriveLoop, RunEnd, ServerConfig, Serving, SharedBuffer, SharedLink,
     serve_beside, serve_thread,
 };
-use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, cns};
+use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, cns};
 use kvdrive_nvme::log::{Health, LogRequest, lid};
 use kvdrive_nvme::opcode::{self, Direction};
 use kvdrive_nvme::{ALL_STREAMS, Command, Cqe, DRIVE_NSID, SglDescriptor, Sqe, Status, feature};
@@ -40,7 +40,7 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::bell::Bell;
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Namespace, Refreshable, Session, Tag};
+use crate::namespace::{Completion, Identity, Refreshable, ServedNamespace, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;
 use crate::subsystem::transfer::WHOLE_MAX_BYTES;
 use inbox::{Inbox, Outlet};
@@ -59,6 +59,22 @@ enum AdminWork {
     Command(Sqe),
 }
 
+/// The commands of a drive.
+#[derive(Clone, Copy, Debug)]
+pub struct Commands {
+    /// Most bytes that one moves.
+    pub transfer_max_bytes: u32,
+    /// CSI of their command set: that of pairs or that of blocks.
+    pub command_set: u8,
+}
+
+/// Those of pairs.
+impl From<u32> for Commands {
+    fn from(transfer_max_bytes: u32) -> Commands {
+        Commands { transfer_max_bytes, command_set: CSI_KV }
+    }
+}
+
 /// Number of the admin queue in [`DriveNamespace::queues`].
 const ADMIN: usize = 0;
 
@@ -66,7 +82,7 @@ const ADMIN: usize = 0;
 pub struct DriveNamespace {
     link: Arc<SharedLink>,
     inbox: Arc<Inbox>,
-    identity: KvNamespace,
+    identity: Identity,
     health: Health,
     queues: Vec<Queue>,
     idle: Vec<usize>,
@@ -90,7 +106,7 @@ pub struct DriveNamespace {
     side_by_side: u32,
 }
 
-/// Builds a drive on a thread of its own and serves it there, for commands that move up to `transfer_max_bytes`.
+/// Builds a drive on a thread of its own and serves it there, for these commands.
 /// `build` gets the executor and the host memory. The second part of the result controls the drive without its queues
 /// ([`Serving::control`]), and waits for its end.
 ///
@@ -99,7 +115,7 @@ pub struct DriveNamespace {
 pub fn power_on<D, R, F>(
     config: ServerConfig,
     bell: Arc<Bell>,
-    transfer_max_bytes: u32,
+    commands: impl Into<Commands>,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError> + Send + 'static,
 ) -> Result<(DriveNamespace, Serving<D, R>), BuildError>
 where
@@ -107,7 +123,7 @@ where
     F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
-    let (mut namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
+    let (mut namespace, link) = DriveNamespace::new(bell, commands.into());
     let serving = serve_thread(&link, config, build)?;
     while namespace.is_starting() {
         thread::sleep(LOOK);
@@ -123,7 +139,7 @@ where
 pub fn power_on_beside<D, R, F>(
     config: ServerConfig,
     bell: Arc<Bell>,
-    transfer_max_bytes: u32,
+    commands: impl Into<Commands>,
     build: impl FnOnce(&Sim, Rc<dyn HostMemory>) -> Result<Built<D, F>, BuildError>,
 ) -> Result<(DriveNamespace, Serving<D, R>, DriveLoop), BuildError>
 where
@@ -131,14 +147,15 @@ where
     F: FnOnce(RunEnd) -> R + 'static,
     R: Send + 'static,
 {
-    let (namespace, link) = DriveNamespace::new(bell, transfer_max_bytes);
+    let (namespace, link) = DriveNamespace::new(bell, commands.into());
     let (serving, drive) = serve_beside(&link, config, build)?;
     Ok((namespace, serving, drive))
 }
 
 impl DriveNamespace {
     /// A namespace for a drive that will be powered on at the other end of the link. Sends its Identify at once.
-    fn new(bell: Arc<Bell>, transfer_max_bytes: u32) -> (DriveNamespace, Arc<SharedLink>) {
+    fn new(bell: Arc<Bell>, commands: Commands) -> (DriveNamespace, Arc<SharedLink>) {
+        let Commands { transfer_max_bytes, command_set } = commands;
         let inbox = Arc::new(Inbox {
             completions: Mutex::default(),
             struck: Mutex::default(),
@@ -152,7 +169,7 @@ impl DriveNamespace {
         let mut namespace = DriveNamespace {
             link: link.clone(),
             inbox,
-            identity: KvNamespace::new_zeroed(),
+            identity: Identity::unknown(command_set),
             health: Health::new_zeroed(),
             queues: vec![Queue::new(admin, slots)],
             idle: Vec::new(),
@@ -183,19 +200,27 @@ impl DriveNamespace {
         self.inbox.off.load(Ordering::Acquire)
     }
 
+    fn has_pairs(&self) -> bool {
+        matches!(self.identity, Identity::Pairs(_))
+    }
+
     /// Sends Identify or Get Log Page to the drive; there must be room on its admin queue.
     fn look_at_itself(&mut self, look: Refreshable, recipient: Option<(Tag, Buffer)>) {
         let (sqe, bytes) = match look {
             Refreshable::Identity => {
                 let mut sqe = Sqe::new(opcode::admin::IDENTIFY, 0, DRIVE_NSID);
-                sqe.cdw10 = U32::new(u32::from(cns::CSI_NAMESPACE));
-                sqe.cdw11 = U32::new(u32::from(CSI_KV) << 24);
+                let structure = match self.identity {
+                    Identity::Pairs(_) => cns::CSI_NAMESPACE,
+                    Identity::Blocks(_) => cns::NAMESPACE,
+                };
+                sqe.cdw10 = U32::new(u32::from(structure));
+                sqe.cdw11 = U32::new(u32::from(self.identity.command_set()) << 24);
                 (sqe, IDENTIFY_BYTES)
             }
             Refreshable::Health => {
                 let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 0, DRIVE_NSID);
                 let bytes = size_of::<Health>();
-                let (page, offset, command_set) = (lid::HEALTH, 0, CSI_KV);
+                let (page, offset, command_set) = (lid::HEALTH, 0, self.identity.command_set());
                 // Reading the page lets the drive notify of it again.
                 LogRequest { page, retain_event: false, bytes: bytes as u64, offset, command_set }
                     .put(&mut sqe);
@@ -347,7 +372,7 @@ impl DriveNamespace {
                     let mut page = [0; IDENTIFY_BYTES];
                     copy_answer(memory, &mut page);
                     match look {
-                        Refreshable::Identity => self.identity.as_mut_bytes().copy_from_slice(&page),
+                        Refreshable::Identity => self.identity.page().copy_from_slice(&page),
                         Refreshable::Health => {
                             let health = self.health.as_mut_bytes();
                             health.copy_from_slice(&page[..health.len()]);
@@ -382,8 +407,12 @@ impl DriveNamespace {
             self.send(number, sqe, Recipient::Cleanup, 0);
             return;
         }
-        queue.queue.put_reset();
-        queue.queue.ring();
+        // Blocks have no unfinished values, and no command that would end them.
+        if self.has_pairs() {
+            let queue = &self.queues[number].queue;
+            queue.put_reset();
+            queue.ring();
+        }
         self.idle.push(number);
     }
 }
@@ -412,8 +441,8 @@ fn copy_answer(memory: &SharedBuffer, to: &mut [u8]) -> usize {
     bytes
 }
 
-impl Namespace for DriveNamespace {
-    fn identity(&self) -> &KvNamespace {
+impl ServedNamespace for DriveNamespace {
+    fn identity(&self) -> &Identity {
         &self.identity
     }
 
@@ -449,7 +478,7 @@ impl Namespace for DriveNamespace {
             Some(Status::NAMESPACE_NOT_READY)
         } else if NOT_OVER_NETWORKS.contains(&sqe.opcode) {
             Some(Status::INVALID_OPCODE)
-        } else if data.len() > self.buffer_bytes as usize || names_long_key(sqe) {
+        } else if data.len() > self.buffer_bytes as usize || self.has_pairs() && names_long_key(sqe) {
             Some(Status::INVALID_FIELD)
         } else if self.queues[number].free.is_empty() {
             Some(Status::COMMAND_INTERRUPTED)
@@ -526,7 +555,7 @@ impl Namespace for DriveNamespace {
     }
 
     fn is_starting(&self) -> bool {
-        self.identity.size_bytes.get() == 0 && self.under_way > 0
+        self.identity.size_bytes() == 0 && self.under_way > 0
     }
 
     fn is_off(&self) -> bool {

@@ -10,7 +10,7 @@
 //! | module | what |
 //! |---|---|
 //! | [`subsystem`] | the controller model, the same for every transport: no I/O, no clock |
-//! | [`namespace`] | the interface to a store of pairs: takes a command with its buffer and completes it |
+//! | [`namespace`] | the interface to what holds pairs or blocks: takes a command with its buffer and completes it |
 //! | [`drive`] | a drive as a namespace, reached through `kvdrive_link::shared` |
 //! | [`log`] | one line for each connection that failed, for the operator |
 //! | [`bell`] | lets another thread wake the one with the sockets |

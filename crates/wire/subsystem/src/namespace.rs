@@ -1,14 +1,16 @@
-//! The boundary between a subsystem and the store of pairs: a namespace takes a command with its buffer and
-//! completes it.
+//! The boundary between a subsystem and what holds pairs or blocks: a served namespace takes a command with its buffer
+//! and completes it. (What a *device* knows of its namespace is crate `device`'s trait.)
 //!
-//! A namespace never blocks: [`Namespace::submit`] takes a command, [`Namespace::poll`] returns the commands
+//! A namespace never blocks: [`ServedNamespace::submit`] takes a command, [`ServedNamespace::poll`] returns the commands
 //! that have completed since, in any order. The state of a queue in a namespace is a session, which begins
 //! and ends with the queue. Commands of a session that has ended are still carried out and returned.
 
-use kvdrive_nvme::identify::KvNamespace;
+use kvdrive_nvme::identify::{CSI_KV, CSI_NVM, KvNamespace};
 use kvdrive_nvme::log::Health;
+use kvdrive_nvme::nvm::{BLOCK_BYTES, NvmNamespace};
 use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_nvme::{Sqe, Status};
+use zerocopy::{FromZeros, IntoBytes};
 
 use crate::buffer::Buffer;
 
@@ -37,9 +39,9 @@ pub struct Session(pub u32);
 /// A report that a namespace can refresh.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refreshable {
-    /// [`Namespace::identity`].
+    /// [`ServedNamespace::identity`].
     Identity,
-    /// [`Namespace::health`].
+    /// [`ServedNamespace::health`].
     Health,
 }
 
@@ -68,10 +70,74 @@ impl Completion {
     }
 }
 
-/// A namespace of the KV command set.
-pub trait Namespace {
-    /// Sizes and limits, with the usage as of the last [`Namespace::look`].
-    fn identity(&self) -> &KvNamespace;
+/// Identify data of a namespace, by its command set.
+#[derive(Clone, Copy)]
+pub enum Identity {
+    /// The KV command set.
+    Pairs(KvNamespace),
+    /// The NVM command set.
+    Blocks(NvmNamespace),
+}
+
+impl Identity {
+    /// That of a namespace that has not told yet.
+    ///
+    /// # Panics
+    /// There is no such command set.
+    pub fn unknown(command_set: u8) -> Identity {
+        match command_set {
+            CSI_KV => Identity::Pairs(KvNamespace::new_zeroed()),
+            CSI_NVM => Identity::Blocks(NvmNamespace::new_zeroed()),
+            csi => panic!("namespaces are of pairs or blocks, not of command set {csi}"),
+        }
+    }
+
+    /// CSI of the command set.
+    pub fn command_set(&self) -> u8 {
+        match self {
+            Identity::Pairs(_) => CSI_KV,
+            Identity::Blocks(_) => CSI_NVM,
+        }
+    }
+
+    /// The bytes of the structure.
+    pub fn page(&mut self) -> &mut [u8] {
+        match self {
+            Identity::Pairs(pairs) => pairs.as_mut_bytes(),
+            Identity::Blocks(blocks) => blocks.as_mut_bytes(),
+        }
+    }
+
+    /// Size of the namespace, bytes; 0: it has not told yet.
+    pub fn size_bytes(&self) -> u64 {
+        match self {
+            Identity::Pairs(pairs) => pairs.size_bytes.get(),
+            Identity::Blocks(blocks) => blocks.size_blocks.get() * u64::from(BLOCK_BYTES),
+        }
+    }
+
+    /// Bytes in use.
+    pub fn used_bytes(&self) -> u64 {
+        match self {
+            Identity::Pairs(pairs) => pairs.used_bytes.get(),
+            Identity::Blocks(blocks) => blocks.used_blocks.get() * u64::from(BLOCK_BYTES),
+        }
+    }
+
+    /// NSATTR.
+    pub fn attributes(&self) -> u8 {
+        match self {
+            Identity::Pairs(pairs) => pairs.attributes,
+            // CNS 08h tells of blocks that are write protected; this drive's are not.
+            Identity::Blocks(_) => 0,
+        }
+    }
+}
+
+/// A namespace, as a subsystem has it.
+pub trait ServedNamespace {
+    /// Sizes and limits, with the usage as of the last [`ServedNamespace::look`].
+    fn identity(&self) -> &Identity;
 
     /// Begins a session for a queue of `entries`.
     fn open(&mut self, entries: u32) -> Result<Session, Status>;
@@ -85,25 +151,25 @@ pub trait Namespace {
 
     /// Takes back the session's command with this tag if it has not begun; it completes with
     /// [`Status::ABORT_REQUESTED`] then. Returns `by`, the completion of the Abort, with dword 0 = 1 ("not aborted"), or
-    /// nothing if [`Namespace::poll`] returns it later.
+    /// nothing if [`ServedNamespace::poll`] returns it later.
     fn abort(&mut self, _session: Session, _tag: Tag, by: Completion) -> Option<Completion> {
         Some(by)
     }
 
-    /// Health as of the last [`Namespace::look`], without counts of the bytes that hosts have read and written.
+    /// Health as of the last [`ServedNamespace::look`], without counts of the bytes that hosts have read and written.
     fn health(&self) -> &Health;
 
-    /// Refreshes [`Namespace::identity`] or [`Namespace::health`]. `data` is returned unchanged.
+    /// Refreshes [`ServedNamespace::identity`] or [`ServedNamespace::health`]. `data` is returned unchanged.
     fn look(&mut self, at: Refreshable, tag: Tag, data: Buffer);
 
     /// Takes an admin command that only the namespace can answer: about features and log pages that it keeps itself.
     /// `data` is the room for the answer.
     fn admin(&mut self, tag: Tag, sqe: &Sqe, data: Buffer);
 
-    /// Erases the namespace for somebody who is no host; [`Namespace::take_formatted`] has the result.
+    /// Erases the namespace for somebody who is no host; [`ServedNamespace::take_formatted`] has the result.
     fn format(&mut self) {}
 
-    /// The result of [`Namespace::format`], once.
+    /// The result of [`ServedNamespace::format`], once.
     fn take_formatted(&mut self) -> Option<Status> {
         Some(Status::INVALID_OPCODE)
     }
@@ -123,7 +189,7 @@ pub trait Namespace {
         false
     }
 
-    /// Critical warnings of [`Namespace::health`] that began since the last call.
+    /// Critical warnings of [`ServedNamespace::health`] that began since the last call.
     fn take_warnings(&mut self) -> u8 {
         0
     }

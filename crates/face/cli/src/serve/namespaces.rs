@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use kvdrive_config::{Document, RunOptions};
+use kvdrive_device::engines::BLOCK;
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::shown;
 
-/// Namespaces as `kv:mem,kv:/data/a.img`: what each holds, and where.
+/// Namespaces as `kv:mem,lba:/data/a.img`: what each holds, pairs or blocks, and where.
 pub const VARIABLE: &str = "KVDRIVE_NAMESPACES";
 
 /// The configuration of each drive, in the order of their namespaces. The first one has the options `first`; `files` are those
@@ -18,10 +19,11 @@ pub const VARIABLE: &str = "KVDRIVE_NAMESPACES";
 /// # Errors
 /// A setting is wrong, a file cannot be read, or the options and the variable contradict each other.
 pub fn documents(
-    first: RunOptions,
+    mut first: RunOptions,
     files: &[PathBuf],
     listed: Option<&str>,
 ) -> anyhow::Result<Vec<Document>> {
+    first.serve_hosts();
     let Some(listed) = listed else { return of_options(first, files) };
     anyhow::ensure!(files.is_empty(), "--namespace: {VARIABLE} lists the namespaces; leave one of them out");
     if let Some(option) = first.first_given(&["engine", "media"]) {
@@ -52,12 +54,12 @@ fn of_options(first: RunOptions, files: &[PathBuf]) -> anyhow::Result<Vec<Docume
 
 /// The options with engine and medium of one entry.
 fn options_of(mut options: RunOptions, entry: &str) -> anyhow::Result<RunOptions> {
-    const FORM: &str = "expected kv:mem or kv:FILE";
+    const FORM: &str = "expected kv:mem, kv:FILE, lba:mem or lba:FILE";
     let (holds, place) = entry.split_once(':').with_context(|| FORM.to_owned())?;
     match holds {
         "kv" => {}
-        "lba" => anyhow::bail!("namespaces of blocks are not served; {FORM}"),
-        _ => anyhow::bail!("{holds:?} is not kv; {FORM}"),
+        "lba" => options.give("engine", BLOCK.name)?,
+        _ => anyhow::bail!("{holds:?} is neither kv nor lba; {FORM}"),
     }
     match place {
         "" => anyhow::bail!("{FORM}"),
@@ -87,9 +89,9 @@ mod tests {
 
     #[test]
     fn the_variable_names_what_each_namespace_holds_and_where() {
-        let rows = listed("kv:mem, kv:/tmp/second.img,kv:mem").unwrap();
+        let rows = listed("kv:mem, kv:/tmp/second.img,kv:mem,lba:mem").unwrap();
         let rows: Vec<_> = rows.iter().map(|(engine, media)| (engine.as_str(), media.as_str())).collect();
-        assert_eq!(rows, [("lsm", "ram"), ("lsm", "file"), ("lsm", "ram")]);
+        assert_eq!(rows, [("lsm", "ram"), ("lsm", "file"), ("lsm", "ram"), ("block", "ram")]);
     }
 
     /// A further namespace may be another drive; what its file sets overrides the profile that it names.
@@ -119,8 +121,8 @@ mod tests {
     fn a_wrong_entry_is_named_with_its_place_and_what_is_expected() {
         for (value, expected) in [
             ("kv:mem,zns:mem", "entry 2"),
-            ("kv:mem,zns:mem", "\"zns\" is not kv"),
-            ("lba:mem", "blocks are not served"),
+            ("kv:mem,zns:mem", "\"zns\" is neither kv nor lba"),
+            ("lba:", "expected kv:mem"),
             ("", "expected kv:mem"),
             ("kv:", "expected kv:mem"),
             ("kv:mem,", "entry 2"),

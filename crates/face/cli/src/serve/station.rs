@@ -13,13 +13,14 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_flash::power::machine_file::WriteFailure;
 use kvdrive_link::recording::Recorder;
 use kvdrive_link::shared::{Control, ServerConfig, Serving};
+use kvdrive_nvme::identify::{CSI_KV, CSI_NVM};
 use kvdrive_nvme::opcode;
 use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_run::memory::ProcessMemory;
 use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::{Pace, Stopwatch};
 use kvdrive_subsystem::bell::Bell;
-use kvdrive_subsystem::drive::{DriveNamespace, power_on, power_on_beside};
+use kvdrive_subsystem::drive::{Commands, DriveNamespace, power_on, power_on_beside};
 use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::NOT_OVER_NETWORKS;
 use kvdrive_subsystem::tcp::listener::ServerHandle;
@@ -89,12 +90,14 @@ impl PowerSupply {
         survivors: Option<Survivors>,
     ) -> Result<(DriveNamespace, ServingDrive), String> {
         let config = ServerConfig { pace: self.pace, recorder };
+        let command_set = if self.config.has_blocks() { CSI_NVM } else { CSI_KV };
+        let commands = Commands { transfer_max_bytes: self.transfer_max_bytes, command_set };
         let (bell, build) = (self.bell.clone(), served(self.config.clone(), survivors));
         let (mut namespace, serving) = if self.own_thread {
-            power_on(config, bell, self.transfer_max_bytes, build).map_err(|error| error.to_string())?
+            power_on(config, bell, commands, build).map_err(|error| error.to_string())?
         } else {
-            let (namespace, serving, drive) = power_on_beside(config, bell, self.transfer_max_bytes, build)
-                .map_err(|error| error.to_string())?;
+            let (namespace, serving, drive) =
+                power_on_beside(config, bell, commands, build).map_err(|error| error.to_string())?;
             core.drive = Some(drive);
             (namespace, serving)
         };

@@ -9,6 +9,7 @@ mod run;
 mod serve;
 mod serve_as_kvssd;
 mod serve_at_once;
+mod serve_blocks;
 mod serve_page;
 mod serve_poll;
 mod serve_secrets;

@@ -249,11 +249,17 @@ pub struct StoreThread<V> {
 }
 
 impl<V: Content + Send + 'static> StoreThread<V> {
-    /// Starts a store on a drive that was never written to, with as many drivers as it has queues.
+    /// Starts a store with as many drivers as it has queues: it recovers the pairs in the blocks. `is_blank`: they are
+    /// known to be zero, and none is read for that.
     ///
     /// # Errors
-    /// The options do not fit the drive; the system has no thread left.
-    pub fn create(config: StoreThreadConfig, drivers: Vec<BlockDriver>) -> Result<StoreThread<V>, OpenError> {
+    /// The options do not fit the drive; the blocks hold data that no store of this kind wrote; the system has no thread
+    /// left.
+    pub fn open(
+        config: StoreThreadConfig,
+        drivers: Vec<BlockDriver>,
+        is_blank: bool,
+    ) -> Result<StoreThread<V>, OpenError> {
         let state =
             InboxState { jobs: VecDeque::new(), is_over: false, pipelines: Vec::new(), is_lost: false };
         let inbox = Arc::new(Inbox { state: Mutex::new(state), alarm: Mutex::default() });
@@ -264,7 +270,7 @@ impl<V: Content + Send + 'static> StoreThread<V> {
         let (of_thread, threads) = (inbox.clone(), config.threads);
         let run = move || {
             let _end = End(of_thread.clone());
-            serve(&of_thread, &config, drivers, &opened);
+            serve(&of_thread, &config, drivers, is_blank, &opened);
         };
         let thread = thread::Builder::new().name("kvdrive store".into()).spawn(run)?;
         let store = StoreThread { inbox, threads, thread: Some(thread) };
@@ -308,6 +314,7 @@ fn serve<V: Content + Send + 'static>(
     inbox: &Arc<Inbox<V>>,
     config: &StoreThreadConfig,
     drivers: Vec<BlockDriver>,
+    is_blank: bool,
     opened: &Sender<Result<(), OpenError>>,
 ) {
     let sim = Sim::new();
@@ -327,7 +334,7 @@ fn serve<V: Content + Send + 'static>(
     sim.spawn(move || {
         let (served, own, cpu) = (threads, None, cpu_of_store);
         let opening = Opening { row, options: &options, served, blocks, most_blocks, queues, own, cpu };
-        let outcome = opening.open(&of_task, true).map(|(kv, _)| in_lanes.begin(&of_task, &kv, threads));
+        let outcome = opening.open(&of_task, is_blank).map(|(kv, _)| in_lanes.begin(&of_task, &kv, threads));
         _ = opened.send(outcome);
         in_lanes.running.set(in_lanes.running.get() - 1);
     });

@@ -1,12 +1,14 @@
 //! How a drive on a network is reached: discovery, the controller, the namespace.
 
 use kvdrive_nvme::fabrics::DISCOVERY_NQN;
-use kvdrive_nvme::identify::{self, CSI_KV, KvNamespace, cns};
+use kvdrive_nvme::identify::{self, KvNamespace, cns};
 use kvdrive_nvme::property;
+use zerocopy::FromBytes;
 
 use super::controller::{Initiator, discover};
-use crate::access::{Access, AccessLimits, Found, ReachError, Remote};
-use crate::driver::Driver;
+use super::queue::Queue;
+use crate::access::{Access, AccessLimits, BlockSize, Found, ReachError, Remote, Wanted};
+use crate::driver::{BlockDriver, Driver};
 use crate::error::Error;
 
 /// A controller, and the namespace of its pairs.
@@ -31,10 +33,10 @@ pub struct Initiated {
 }
 
 /// The drive at an address of a network.
-pub(crate) fn find(remote: &Remote) -> Result<Found, ReachError> {
-    let Initiated { initiator, nqn, identity, nsid, namespace } = initiate(remote)?;
+pub(crate) fn find(remote: &Remote, wanted: Wanted) -> Result<Found, ReachError> {
+    let (initiator, nqn, identity, (nsid, page)) = connect(remote, wanted)?;
     let access = Box::new(NetworkAccess { initiator, nsid, digests: (false, false) });
-    Ok(Found { access, nqn, identity, nsid, namespace, transfer_max_bytes: u32::MAX })
+    Ok(Found { access, nqn, identity, nsid, page, transfer_max_bytes: u32::MAX })
 }
 
 /// The controller at an address of a network, for programs that send commands of their own;
@@ -43,6 +45,15 @@ pub(crate) fn find(remote: &Remote) -> Result<Found, ReachError> {
 /// # Errors
 /// A line without the address: no answer there, no such subsystem or namespace.
 pub fn initiate(remote: &Remote) -> Result<Initiated, ReachError> {
+    let (initiator, nqn, identity, (nsid, page)) = connect(remote, Wanted::Pairs)?;
+    let namespace = KvNamespace::read_from_bytes(&page).expect("it was found by its data");
+    Ok(Initiated { initiator, nqn, identity, nsid, namespace })
+}
+
+/// The controller, the name of its subsystem, its Identify data, and the namespace with its own.
+type Connection = (Initiator, String, identify::Controller, (u32, Vec<u8>));
+
+fn connect(remote: &Remote, wanted: Wanted) -> Result<Connection, ReachError> {
     let nqn = match &remote.nqn {
         Some(nqn) => nqn.clone(),
         None => the_subsystem(remote)?,
@@ -50,8 +61,18 @@ pub fn initiate(remote: &Remote) -> Result<Initiated, ReachError> {
     let initiator = Initiator::connect(remote.address.as_str(), &nqn, &remote.options);
     let mut initiator = initiator.map_err(|error| ReachError::Of(nqn.clone(), error))?;
     let identity = initiator.identify_controller()?;
-    let (nsid, namespace) = namespace(&mut initiator, remote.nsid)?;
-    Ok(Initiated { initiator, nqn, identity, nsid, namespace })
+    let namespace = namespace(&mut initiator, remote.nsid, wanted)?;
+    Ok((initiator, nqn, identity, namespace))
+}
+
+impl NetworkAccess {
+    /// An I/O queue whose commands are for the namespace.
+    fn queue(&mut self, number: u16, entries: u16) -> Result<Queue, Error> {
+        let mut queue = self.initiator.io_queue(number, entries)?;
+        queue.nsid = self.nsid;
+        self.digests = queue.digests();
+        Ok(queue)
+    }
 }
 
 impl Access for NetworkAccess {
@@ -74,10 +95,19 @@ impl Access for NetworkAccess {
         depth: u32,
         limits: &AccessLimits,
     ) -> Result<Driver, Error> {
-        let mut queue = self.initiator.io_queue(number, entries)?;
-        queue.nsid = self.nsid;
-        self.digests = queue.digests();
+        let queue = self.queue(number, entries)?;
         queue.into_driver(depth, limits.max_value_bytes, limits.transfer_max_bytes)
+    }
+
+    fn blocks(
+        &mut self,
+        number: u16,
+        entries: u16,
+        depth: u32,
+        size: &BlockSize,
+    ) -> Result<BlockDriver, Error> {
+        let port = self.queue(number, entries)?.into_port(depth)?;
+        Ok(BlockDriver::new(port, size.blocks, size.most_blocks, None))
     }
 
     fn digests(&self) -> (bool, bool) {
@@ -104,30 +134,47 @@ fn the_subsystem(remote: &Remote) -> Result<String, ReachError> {
     }
 }
 
-/// The requested namespace, or the first one that has pairs.
-fn namespace(initiator: &mut Initiator, wanted: Option<u32>) -> Result<(u32, KvNamespace), ReachError> {
-    let has_pairs = |namespace: &KvNamespace| namespace.format().value_max_bytes.get() > 0;
-    if let Some(nsid) = wanted {
+/// The requested namespace, or the first one that has what is wanted.
+fn namespace(
+    initiator: &mut Initiator,
+    asked: Option<u32>,
+    wanted: Wanted,
+) -> Result<(u32, Vec<u8>), ReachError> {
+    let lacking = |line| match wanted {
+        Wanted::Pairs => ReachError::NoPairs(line),
+        Wanted::Blocks => ReachError::NoBlocks(line),
+    };
+    if let Some(nsid) = asked {
         let name = || format!("namespace {nsid}");
-        let namespace = initiator.identify_namespace(nsid).map_err(|error| ReachError::Of(name(), error))?;
-        return match has_pairs(&namespace) {
-            true => Ok((nsid, namespace)),
-            false => Err(ReachError::NoPairs(format!("{}: it has no format of pairs", name()))),
-        };
+        let found = has(initiator, nsid, wanted).map_err(|error| ReachError::Of(name(), error))?;
+        let what =
+            if wanted == Wanted::Pairs { "it has no format of pairs" } else { "it has no blocks of 4096 B" };
+        return found.map(|page| (nsid, page)).ok_or_else(|| lacking(format!("{}: {what}", name())));
     }
     // Asks for the namespaces of the command set if the target supports that, otherwise for all.
     let list = initiator
-        .identify(cns::CSI_ACTIVE_NAMESPACES, CSI_KV, 0)
+        .identify(cns::CSI_ACTIVE_NAMESPACES, wanted.csi(), 0)
         .or_else(|_| initiator.identify(cns::ACTIVE_NAMESPACES, 0, 0))?;
     let nsids = list.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
     let mut seen = 0;
     for nsid in nsids.take_while(|nsid| *nsid != 0) {
         seen += 1;
-        if let Ok(namespace) = initiator.identify_namespace(nsid)
-            && has_pairs(&namespace)
-        {
-            return Ok((nsid, namespace));
+        if let Ok(Some(page)) = has(initiator, nsid, wanted) {
+            return Ok((nsid, page));
         }
     }
-    Err(ReachError::NoPairs(format!("none of its {seen} namespaces has pairs (command set 1)")))
+    let what =
+        if wanted == Wanted::Pairs { "pairs (command set 1)" } else { "blocks of 4096 B (command set 0)" };
+    Err(lacking(format!("none of its {seen} namespaces has {what}")))
+}
+
+/// The Identify data of the namespace, if it has what is wanted.
+fn has(initiator: &mut Initiator, nsid: u32, wanted: Wanted) -> Result<Option<Vec<u8>>, Error> {
+    let (structure, csi) = wanted.structure();
+    let page = initiator.identify(structure, csi, nsid)?;
+    let descriptors = match wanted {
+        Wanted::Pairs => Vec::new(),
+        Wanted::Blocks => initiator.identify(cns::NAMESPACE_DESCRIPTORS, 0, nsid).unwrap_or_default(),
+    };
+    Ok(wanted.is_in(&page, &descriptors).then_some(page))
 }

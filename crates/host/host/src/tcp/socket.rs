@@ -5,8 +5,8 @@
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kvdrive_content::Piece;
@@ -88,6 +88,14 @@ impl Queue {
         max_value_bytes: u32,
         max_transfer_bytes: u32,
     ) -> Result<Driver, Error> {
+        // No page is named, and a value comes as a whole.
+        let (max_answer_bytes, at_once_bytes) = (max_transfer_bytes, u32::MAX);
+        let limits = Limits { choice: None, max_value_bytes, max_answer_bytes, at_once_bytes };
+        Ok(Driver::new(self.into_port(depth)?, limits, None))
+    }
+
+    /// A port with up to `depth` commands under way on this queue, which has none.
+    pub(super) fn into_port(self, depth: u32) -> Result<Arc<Port>, Error> {
         let transport = Socket {
             socket: self.socket().try_clone()?,
             silence: self.silence(),
@@ -96,11 +104,7 @@ impl Queue {
             bringing: Mutex::default(),
             sleeps: AtomicU64::new(0),
         };
-        let port = Port::new(Box::new(transport), Board::new(depth, Default::default()));
-        // No page is named, and a value comes as a whole.
-        let (max_answer_bytes, at_once_bytes) = (max_transfer_bytes, u32::MAX);
-        let limits = Limits { choice: None, max_value_bytes, max_answer_bytes, at_once_bytes };
-        Ok(Driver::new(port, limits, None))
+        Ok(Port::new(Box::new(transport), Board::new(depth, Default::default())))
     }
 }
 

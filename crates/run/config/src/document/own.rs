@@ -1,4 +1,4 @@
-//! Rows that a program brings in place of those that a document names: no text can name them. Not here: the tables that
+//! What a program says that no text of a document can: rows that it brings in place of those that a document names. Not here: the tables that
 //! they are not in.
 
 use kvdrive_engines::packing::{OwnPacking, PackingRow};
@@ -60,6 +60,11 @@ impl OwnRows {
 }
 
 impl Document {
+    /// Describes a drive for hosts that bring the work: it may have blocks without a store that uses them.
+    pub fn serve_hosts(&mut self) {
+        self.serves_hosts = true;
+    }
+
     /// Uses a workload that is in no table, instead of `workload.name`.
     pub fn bring_workload(&mut self, row: &'static Row) {
         self.own.workload = Some(row.into());

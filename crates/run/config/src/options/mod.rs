@@ -96,6 +96,8 @@ pub struct RunOptions {
     defaults: Vec<String>,
     /// A drive on a file needs no path ([`Document::name_image`]).
     makes_images: bool,
+    /// The drive is for hosts that bring the work ([`Document::serve_hosts`]).
+    serves_hosts: bool,
 }
 
 impl std::fmt::Debug for OptionRow {
@@ -191,7 +193,13 @@ impl RunOptions {
     /// Options with the defaults of the caller alone.
     #[must_use]
     pub fn only_defaults(&self) -> RunOptions {
-        RunOptions { defaults: self.defaults.clone(), ..RunOptions::new(self.naming) }
+        let (defaults, serves_hosts) = (self.defaults.clone(), self.serves_hosts);
+        RunOptions { defaults, serves_hosts, ..RunOptions::new(self.naming) }
+    }
+
+    /// Says that hosts bring the work: a drive may have blocks ([`Document::serve_hosts`]).
+    pub fn serve_hosts(&mut self) {
+        self.serves_hosts = true;
     }
 
     /// Says that the command makes images of its own, so that a drive on a file needs no path ([`Document::name_image`]).
@@ -261,6 +269,9 @@ impl RunOptions {
             }
             false => error,
         })?;
+        if self.serves_hosts {
+            document.serve_hosts();
+        }
         self.defaults.iter().try_for_each(|assignment| document.set(assignment))?;
         document.forget_given_size();
         if let Some(dram) = self.get("dram") {
@@ -445,7 +456,8 @@ impl RunOptions {
         Ok(())
     }
 
-    fn is_on_host(&self) -> bool {
+    /// Do the options ask for a store that runs on the host?
+    pub fn is_on_host(&self) -> bool {
         self.get("side") == Some(HOST)
     }
 

@@ -1,5 +1,5 @@
 //! A run against a drive that is not in this program, or several: on a network, or behind a device of Linux; any
-//! that has a namespace of pairs.
+//! that has a namespace of pairs, or with a store on the host (`host.store`) one of blocks.
 //!
 //! The application is the same as in every run in wall time, with a thread and a queue for each of
 //! `host.queues`; with several drives each thread has a queue of every drive. With SAKER a thread has a second
@@ -11,17 +11,20 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use kvdrive_declare::{Counters, Counts};
-use kvdrive_host::reach::{Reached, reach};
+use kvdrive_declare::{Counters, Sections};
+use kvdrive_host::hostkv::StoreThread;
+use kvdrive_host::reach::{Reached, reach, reach_blocks};
 pub use kvdrive_host::reach::{Remote, address};
 use kvdrive_host::saker::{self, Queues};
 use kvdrive_host::spread::{self, Share, Spread, Tally};
 use kvdrive_host::{Driver, Error, Pipelined};
+use kvdrive_nvme::nvm::{BLOCK_BYTES, NvmNamespace};
 use kvdrive_saker::threaded::Threaded;
 use kvdrive_saker::{BatchSize, Saker};
 use kvdrive_sim::wall::{Stopwatch, lock};
 
 use super::lanes::Sent;
+use super::on_host;
 use super::threads::{Measured, ThreadDriver, Threads};
 use crate::memory::Spending;
 use crate::modelled::{FinishedRun, fits};
@@ -101,7 +104,10 @@ pub fn run_measured(
     };
     drop(threads);
     let mut drained = DriveSnapshot::default();
-    drained.counts.set("saker", drives.saker_counts());
+    drives.count(&mut drained.counts);
+    if drives.store.is_some() {
+        notes.push(on_host::NOTE.to_owned());
+    }
     let targets = drives.end(drivers, failure.is_some())?;
     let latencies = seen.latencies();
     let (wall_ns, is_stopped) = (Some(wall_ns), watch.is_stopped());
@@ -123,7 +129,7 @@ pub fn run_measured(
 /// Refuses settings that a run over a network ignores, and workloads that several drives cannot carry out.
 fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
     anyhow::ensure!(
-        config.host.threads == 0 || config.saker.enabled,
+        config.host.threads == 0 || config.saker.enabled || config.has_store_on_host(),
         "host.threads: a run over a network does not look at it; each of host.queues has a thread and a connection"
     );
     let several = remotes.len();
@@ -135,14 +141,35 @@ fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
         several == 1 || !config.saker.enabled,
         "saker.enabled: true; SAKER is in front of one drive, and there are {several}"
     );
+    anyhow::ensure!(
+        several == 1 || !config.has_store_on_host(),
+        "host.store: \"{}\"; a store has the blocks of one drive, and there are {several}",
+        config.host.store
+    );
     Ok(())
+}
+
+/// A controller that was reached.
+#[derive(Clone)]
+enum Way {
+    Pairs(Arc<Mutex<Reached>>),
+    Blocks(Arc<Mutex<Reached<NvmNamespace>>>),
+}
+
+impl Way {
+    fn leave(&self) -> Result<(), Error> {
+        match self {
+            Way::Pairs(reached) => lock(reached).leave(),
+            Way::Blocks(reached) => lock(reached).leave(),
+        }
+    }
 }
 
 /// A drive of the run.
 struct Connected {
     target: Target,
     /// `None`: it could not be reached.
-    reached: Option<Arc<Mutex<Reached>>>,
+    reached: Option<Way>,
     is_ordered: bool,
     /// Size of the namespace; 0: not known.
     size_bytes: u64,
@@ -168,11 +195,13 @@ struct Drives {
     /// With several drives, the counts of each thread's pipeline.
     tallies: Vec<Tally>,
     saker: Option<InFront>,
+    /// The store on the host, over the only drive.
+    store: Option<StoreThread<Sent>>,
 }
 
 /// Operations that each thread has under way at once.
 fn depths(config: &Config) -> Vec<u32> {
-    if config.saker.enabled {
+    if config.saker.enabled || config.has_store_on_host() {
         return vec![1; config.queue_pairs() as usize];
     }
     let queues = config.host.queues.min(config.host.depth);
@@ -195,6 +224,12 @@ impl Drives {
         let addresses: Vec<&str> = remotes.iter().map(|remote| remote.address.as_str()).collect();
         let spread = Spread::new(&addresses).map_err(anyhow::Error::msg)?;
         let depths = depths(config);
+        if config.has_store_on_host() {
+            let (drive, store) = connect_store(config, &remotes[0]).with_context(|| remotes[0].name())?;
+            let (drives, tallies) = (vec![drive], Vec::new());
+            let all = Drives { drives, depths, spread, tallies, saker: None, store: Some(store) };
+            return Ok((all, vec![Vec::new()]));
+        }
         let (mut drives, mut drivers, mut failure) = (Vec::new(), Vec::new(), None);
         for remote in remotes {
             match connect(config, remote, &depths).with_context(|| remote.name()) {
@@ -214,7 +249,7 @@ impl Drives {
                 Err(error) => return Err(error),
             }
         }
-        let all = Drives { drives, depths, spread, tallies: Vec::new(), saker: None };
+        let all = Drives { drives, depths, spread, tallies: Vec::new(), saker: None, store: None };
         if let Some(room_bytes) = all.room_bytes().filter(|_| config.workload.verify != "only") {
             config.check_room_of(room_bytes, all.drives.len())?;
         }
@@ -241,6 +276,11 @@ impl Drives {
         config: &Config,
         drivers: &'d mut Drivers,
     ) -> anyhow::Result<Vec<ThreadDriver<'d>>> {
+        if let Some(store) = &self.store {
+            let thread =
+                |tasks: &u32| ThreadDriver { pipeline: Box::new(store.pipeline(*tasks)), tasks: *tasks };
+            return Ok(self.depths.iter().map(thread).collect());
+        }
         let name = self.names();
         if drivers.len() == 1 {
             let drivers = &mut drivers[0];
@@ -280,7 +320,9 @@ impl Drives {
 
     /// SAKER in front of the only drive: a queue for each of its handles.
     fn in_front(&self, config: &Config) -> anyhow::Result<InFront> {
-        let reached = self.drives[0].reached.clone().expect("a run has a drive");
+        let Some(Way::Pairs(reached)) = self.drives[0].reached.clone() else {
+            unreachable!("SAKER is in front of a drive of pairs")
+        };
         let depth = config.saker.in_flight + 1;
         let made = Mutex::new(self.depths.len() as u16);
         let queues = Queues::new(move || {
@@ -295,9 +337,16 @@ impl Drives {
         Ok(InFront { threaded: Threaded::new(saker, queues, Arc::new(move || clock.ns())), failure })
     }
 
-    fn saker_counts(&self) -> Counts {
-        let counts = |saker: &InFront| saker.threaded.saker().counts();
-        self.saker.as_ref().map_or_else(Counts::default, counts)
+    /// Sets the counters of SAKER and of a store on the host.
+    fn count(&self, counts: &mut Sections) {
+        if let Some(InFront { threaded, .. }) = &self.saker {
+            counts.set("saker", threaded.saker().counts());
+        }
+        if let Some(store) = &self.store {
+            let (of_store, memory) = store.counts();
+            counts.set("store", of_store);
+            counts.set("store_memory", memory);
+        }
     }
 
     /// Counts of each drive since the last call; empty for a single drive.
@@ -345,9 +394,9 @@ impl Drives {
     /// lost.
     fn end(self, drivers: Drivers, has_failed: bool) -> anyhow::Result<Vec<Target>> {
         let shares = self.shares();
-        let Drives { drives, tallies, saker, .. } = self;
-        // Its queues end before their controller is shut down.
-        drop(saker);
+        let Drives { drives, tallies, saker, store, .. } = self;
+        // Their queues end before their controller is shut down.
+        drop((saker, store));
         let mut targets = Vec::new();
         for (number, ((drive, share), drivers)) in drives.into_iter().zip(shares).zip(drivers).enumerate() {
             let Connected { mut target, reached, .. } = drive;
@@ -360,7 +409,7 @@ impl Drives {
             drop(drivers);
             // A lost drive would be waited for.
             let there = reached.filter(|_| target.lost.is_none());
-            match there.map(|reached| lock(&reached).leave()) {
+            match there.map(|reached| reached.leave()) {
                 Some(Err(error)) if !has_failed => return Err(error).with_context(|| target.name()),
                 _ => {}
             }
@@ -407,27 +456,57 @@ fn connect(config: &Config, remote: &Remote, depths: &[u32]) -> anyhow::Result<(
     for (number, depth) in (1..=queues).zip(depths) {
         drivers.push(reached.driver(number, entries, *depth)?);
     }
+    let value_max_bytes = reached.value_max_bytes();
+    let depth = depths.iter().sum();
+    let target = Target { value_max_bytes, depth, ..target_of(remote, &reached, asked) };
+    let (is_ordered, size_bytes) =
+        (reached.namespace.vendor.is_ordered(), reached.namespace.size_bytes.get());
+    let (reached, silence) = (Some(Way::Pairs(Arc::new(Mutex::new(reached)))), remote.options.silence);
+    Ok((Connected { target, reached, is_ordered, size_bytes, silence }, drivers))
+}
+
+/// What a report says of a drive with `connections` I/O queues.
+fn target_of<N>(remote: &Remote, reached: &Reached<N>, connections: u16) -> Target {
     let text = |field: &[u8]| String::from_utf8_lossy(field).trim_end_matches([' ', '\0']).to_owned();
     let (digests, identity) = (reached.digests(), &reached.identity);
-    let target = Target {
+    Target {
         address: remote.address.clone(),
         nqn: reached.nqn.clone(),
         model: text(&identity.model),
         serial: text(&identity.serial),
         firmware: text(&identity.firmware),
         nsid: reached.nsid,
-        value_max_bytes: reached.value_max_bytes(),
         transfer_max_bytes: Some(reached.transfer_max_bytes).filter(|bytes| *bytes < u32::MAX),
-        connections: u32::from(asked),
-        depth: depths.iter().sum(),
+        connections: connections.into(),
         header_digests: digests.0,
         data_digests: digests.1,
         ..Target::default()
-    };
-    let (is_ordered, size_bytes) =
-        (reached.namespace.vendor.is_ordered(), reached.namespace.size_bytes.get());
-    let (reached, silence) = (Some(Arc::new(Mutex::new(reached))), remote.options.silence);
-    Ok((Connected { target, reached, is_ordered, size_bytes, silence }, drivers))
+    }
+}
+
+/// The store on the host over the blocks of a drive, with a queue for each of its threads.
+fn connect_store(config: &Config, remote: &Remote) -> anyhow::Result<(Connected, StoreThread<Sent>)> {
+    let mut reached = reach_blocks(remote)?;
+    let store = on_host::described(config, reached.blocks())?;
+    let (asked, name) = (store.queues() as u16, store.row.name);
+    let granted = reached.ask_for_queues(asked)?;
+    anyhow::ensure!(
+        granted >= asked,
+        "host.threads: {}; store {name} needs {asked} queues, and the drive gives a host {granted}",
+        store.threads
+    );
+    let (depth, most) = (on_host::block_depth(config), reached.entries_max()?);
+    let entries = entries_of(depth, most).with_context(|| {
+        format!("host.depth: {depth} on a queue; those of this controller have {most} entries")
+    })?;
+    let drivers = (1..=asked).map(|number| reached.driver(number, entries, depth));
+    let drivers = drivers.collect::<Result<Vec<_>, _>>()?;
+    let store = on_host::open(store, drivers, reached.is_blank())?;
+    let (value_max_bytes, depth) = (kvdrive_store::MAX_VALUE_BYTES, config.queue_pairs());
+    let target = Target { value_max_bytes, depth, ..target_of(remote, &reached, asked) };
+    let (is_ordered, size_bytes) = (true, reached.blocks() * u64::from(BLOCK_BYTES));
+    let (reached, silence) = (Some(Way::Blocks(Arc::new(Mutex::new(reached)))), remote.options.silence);
+    Ok((Connected { target, reached, is_ordered, size_bytes, silence }, store))
 }
 
 /// Refuses batches that the drive does not take.

@@ -42,7 +42,7 @@ use kvdrive_sim::Ns;
 use kvdrive_sim::wall::{Pace, Polled, Sleeper, Source};
 use kvdrive_subsystem::bell::Bell;
 use kvdrive_subsystem::drive::power_on_beside;
-use kvdrive_subsystem::namespace::Namespace;
+use kvdrive_subsystem::namespace::ServedNamespace;
 use kvdrive_subsystem::shared::Core;
 use kvdrive_subsystem::subsystem::{Options, Subsystem};
 
@@ -155,7 +155,7 @@ impl Player {
     }
 
     /// The drive has power.
-    fn begin(&mut self, namespace: Box<dyn Namespace>) {
+    fn begin(&mut self, namespace: Box<dyn ServedNamespace>) {
         if self.hosts.is_empty() {
             self.core.subsystem.attach(1, namespace);
         } else {

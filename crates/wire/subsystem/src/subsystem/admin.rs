@@ -9,8 +9,9 @@ use kvdrive_admin::{
 use kvdrive_nvme::discovery::{DiscoveryEntry, DiscoveryHeader};
 use kvdrive_nvme::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, nqn_field};
 use kvdrive_nvme::feature::{self, event};
-use kvdrive_nvme::identify::{CSI_KV, IDENTIFY_BYTES, KvNamespace, ascii_padded, cns};
+use kvdrive_nvme::identify::{CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns};
 use kvdrive_nvme::log::{Health, LogRequest, lid};
+use kvdrive_nvme::nvm;
 use kvdrive_nvme::opcode::{self, Direction, admin};
 use kvdrive_nvme::{Sqe, Status};
 use zerocopy::{FromZeros, IntoBytes};
@@ -21,7 +22,7 @@ use super::controller::{Controller, Transport};
 use super::nqn::as_uuid;
 use super::step::{Page, PendingPage, Step};
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Refreshable, Tag};
+use crate::namespace::{Completion, Identity, Refreshable, Tag};
 
 /// Admin commands in addition to those that every controller has.
 const ADMIN: [u8; 3] = [admin::ABORT, admin::ASYNC_EVENT_REQUEST, admin::KEEP_ALIVE];
@@ -39,6 +40,8 @@ const ADMIN_OF_FUNCTION: [u8; 6] = [
 pub const NOT_OVER_NETWORKS: [u8; 3] = [opcode::CXL_STORE, opcode::EXPRESS, opcode::HYBRID];
 /// NMIC bit 0: the namespace may be attached to several controllers.
 const SHARED: u8 = 1;
+/// NMIC is byte 30 of Identify of a namespace of blocks.
+const NMIC_IN_27: usize = 3;
 /// SGLS bit 0: SGLs with any alignment; bit 20: offsets into the capsule. Linux requires bit 0 or 1.
 const SGL: u32 = 1 | 1 << 20;
 /// The same of a PCI function: bit 18: the list may name more memory than there are data.
@@ -101,6 +104,12 @@ impl Subsystem {
             }
             Transport::Pcie => (&ADMIN_OF_FUNCTION, SGL_OF_FUNCTION, None, options.whole_max_bytes()),
         };
+        // A command that moves blocks does so with memory for all of them; only values are divided.
+        let has_blocks = namespaces.iter().any(|namespace| namespace.command_set == CSI_NVM);
+        let (transfer_max_bytes, optional_commands) = match has_blocks {
+            true => (options.whole_max_bytes(), nvm::OPTIONAL_COMMANDS),
+            false => (transfer_max_bytes, 0),
+        };
         let formats = (is_io && options.allow_format).then_some(admin::FORMAT);
         let admin_commands: Vec<u8> = admin_commands.iter().copied().chain(formats).collect();
         told(
@@ -115,7 +124,7 @@ impl Subsystem {
                 commands_max: options.queue_entries_max.min(u32::from(u16::MAX)) as u16,
                 admin_commands: &admin_commands,
                 refused: &NOT_OVER_NETWORKS,
-                optional_commands: 0,
+                optional_commands,
                 capsules,
                 async_requests: kvdrive_admin::event::REQUESTS_MAX as u8,
                 async_events: if is_io { event::NAMESPACE_ATTRIBUTES } else { event::DISCOVERY_LOG },
@@ -130,13 +139,13 @@ impl Subsystem {
             let (id, identity) = (self.identifier(u64::from(*nsid)).to_be_bytes(), namespace.identity());
             Namespace {
                 nsid: *nsid,
-                command_set: CSI_KV,
+                command_set: identity.command_set(),
                 nguid: id,
                 uuid: as_uuid(id),
                 sharing: SHARED,
-                attributes: identity.attributes,
-                size_bytes: identity.size_bytes.get(),
-                used_bytes: identity.used_bytes.get(),
+                attributes: identity.attributes(),
+                size_bytes: identity.size_bytes(),
+                used_bytes: identity.used_bytes(),
             }
         })
     }
@@ -205,10 +214,9 @@ impl Subsystem {
             return None;
         }
         let told = match pending.page {
-            Page::Identity(structure) => self.identity_of(nsid).and_then(|identity| {
-                let identity = if structure == cns::CSI_FORMAT { identity.of_format() } else { identity };
-                fill(&mut completion.data, identity.as_bytes(), IDENTIFY_BYTES)
-            }),
+            Page::Identity(structure) => self
+                .identity_of(nsid, structure)
+                .and_then(|page| fill(&mut completion.data, &page, IDENTIFY_BYTES)),
             Page::Health(request) => fill_part(&mut completion.data, self.health().as_bytes(), &request),
             Page::Command(_) => return Some(completion),
         };
@@ -218,17 +226,28 @@ impl Subsystem {
         }
     }
 
-    /// The identity that a namespace reports, with the fields that the subsystem determines: its identifier, that it is
-    /// shared, and the largest value, which is limited to the bytes that one command can move.
-    fn identity_of(&self, nsid: u32) -> Result<KvNamespace, Status> {
-        let mut identity = *self.namespaces.get(&nsid).ok_or(Status::INVALID_NAMESPACE)?.identity();
-        identity.nguid = self.identifier(u64::from(nsid)).to_be_bytes();
-        identity.sharing = SHARED;
-        let limit_bytes = self.options.transfer_max_bytes;
-        for format in &mut identity.formats {
-            format.value_max_bytes.set(format.value_max_bytes.get().min(limit_bytes));
+    /// The Identify data that a namespace reports in this structure, with the fields that the subsystem determines: its
+    /// identifier, that it is shared, and the largest value, which is limited to the bytes that one command can move.
+    fn identity_of(&self, nsid: u32, structure: u8) -> Result<Vec<u8>, Status> {
+        let nguid = self.identifier(u64::from(nsid)).to_be_bytes();
+        match *self.namespaces.get(&nsid).ok_or(Status::INVALID_NAMESPACE)?.identity() {
+            Identity::Pairs(mut identity) => {
+                (identity.nguid, identity.sharing) = (nguid, SHARED);
+                let limit_bytes = self.options.transfer_max_bytes;
+                for format in &mut identity.formats {
+                    format.value_max_bytes.set(format.value_max_bytes.get().min(limit_bytes));
+                }
+                let identity = if structure == cns::CSI_FORMAT { identity.of_format() } else { identity };
+                Ok(identity.as_bytes().to_vec())
+            }
+            Identity::Blocks(mut identity) if structure == cns::NAMESPACE => {
+                identity.nguid = nguid;
+                identity.reserved_27[NMIC_IN_27] = SHARED;
+                Ok(identity.as_bytes().to_vec())
+            }
+            // The NVM command set adds nothing that a drive supports.
+            Identity::Blocks(_) => Ok(vec![0; IDENTIFY_BYTES]),
         }
-        Ok(identity)
     }
 
     fn get_log_page(&mut self, index: usize, sqe: &Sqe, data: &mut Buffer) -> Result<Step, Status> {

@@ -59,7 +59,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::bell::Bell;
 use crate::buffer::Buffer;
-use crate::namespace::{Completion, Namespace, QueueId, Tag};
+use crate::namespace::{Completion, QueueId, ServedNamespace, Tag};
 use abort::NOT_ABORTED;
 pub use abort::Reach;
 pub use address::Address;
@@ -82,7 +82,7 @@ const AUTHENTICATION_MS: u64 = 30_000;
 /// An NVM subsystem and its discovery subsystem.
 pub struct Subsystem {
     options: Options,
-    namespaces: BTreeMap<u32, Box<dyn Namespace>>,
+    namespaces: BTreeMap<u32, Box<dyn ServedNamespace>>,
     /// Controller `n` has CNTLID `n + 1`.
     controllers: Vec<Option<Controller>>,
     queues: Vec<QueueSlot>,
@@ -164,7 +164,7 @@ impl Subsystem {
     ///
     /// # Panics
     /// If there is no such namespace, or it has power.
-    pub fn replace(&mut self, nsid: u32, namespace: Box<dyn Namespace>) {
+    pub fn replace(&mut self, nsid: u32, namespace: Box<dyn ServedNamespace>) {
         // Hosts see the power go even if it comes back at once.
         self.note_power();
         let before = self.namespaces.insert(nsid, namespace);
@@ -178,7 +178,7 @@ impl Subsystem {
 
     /// Attaches a namespace as `nsid` and notifies the hosts. Panics if `nsid` is taken, or is 0 or
     /// FFFFFFFFh.
-    pub fn attach(&mut self, nsid: u32, namespace: Box<dyn Namespace>) {
+    pub fn attach(&mut self, nsid: u32, namespace: Box<dyn ServedNamespace>) {
         assert!(nsid != 0 && nsid != u32::MAX, "no namespace has the identifier {nsid:X}h");
         assert!(self.namespaces.insert(nsid, namespace).is_none(), "there is a namespace {nsid}");
         self.note_namespaces();

@@ -17,7 +17,7 @@ use kvdrive_run::wall::{Change, Running, ServedDrive, served};
 use kvdrive_sim::wall::Pace;
 use kvdrive_subsystem::buffer::{Budget, Buffer};
 use kvdrive_subsystem::drive::{DriveNamespace, power_on};
-use kvdrive_subsystem::namespace::{Completion, Namespace, Session, Tag};
+use kvdrive_subsystem::namespace::{Completion, ServedNamespace, Session, Tag};
 use kvdrive_subsystem::sharing::Reserves;
 use kvdrive_subsystem::subsystem::Options;
 use kvdrive_subsystem::tcp::listener::Sockets;

@@ -1,6 +1,7 @@
 //! The one integration test binary of the crate.
 
 mod authentication;
+mod blocks;
 mod by_hand;
 mod conform;
 mod door_faults;
