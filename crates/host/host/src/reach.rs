@@ -77,7 +77,7 @@ fn find<N: FromBytes>(remote: &Remote, wanted: Wanted) -> Result<Reached<N>, Rea
     const { assert!(size_of::<N>() == IDENTIFY_BYTES) };
     let found = if remote.is_node() { node::find(remote, wanted) } else { tcp::find(remote, wanted) }?;
     let Found { access, nqn, identity, nsid, page, transfer_max_bytes } = found;
-    let namespace = N::read_from_bytes(&page).ok().expect("Identify data has its size");
+    let namespace = N::read_from_bytes(&page).expect("Identify data has its size");
     let by_mdts = match identity.transfer_max_log2 {
         0 => u32::MAX,
         log2 => TRANSFER_UNIT_BYTES.checked_shl(log2.into()).unwrap_or(u32::MAX),

@@ -118,7 +118,8 @@ impl Document {
             let times = (u64::from(config.workload.shrink) * scale.divisor).min(Scale::SMALLEST);
             self.set(&format!("{FEWER_ROWS}={times}"))?;
         }
-        let memtable = (config.engines.lsm.index.dram_bytes > 0).then_some(&MEMTABLE);
+        let has_budget = config.engines.lsm.index.dram_bytes > 0 && config.ignores(MEMTABLE.0).is_none();
+        let memtable = has_budget.then_some(&MEMTABLE);
         for (key, least) in KEPT_FREE.iter().chain(memtable) {
             let value = self.integer(key);
             self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;

@@ -311,7 +311,7 @@ mod tests {
     /// A setting that no drive can have, such as one with a renamed key, would be left out of every case.
     #[test]
     fn every_extra_setting_is_in_some_case() {
-        let cases: Vec<Case> = (0..120).map(Case::of_seed).collect();
+        let cases: Vec<Case> = (0..240).map(Case::of_seed).collect();
         let is_drawn = |setting: &str| cases.iter().any(|case| case.sets.iter().any(|set| set == setting));
         let extras = EXTRAS.iter().flat_map(|(_, texts)| texts.iter()).flat_map(|text| text.split(' '));
         let never: Vec<&str> = extras.filter(|setting| !is_drawn(setting)).collect();

@@ -83,7 +83,7 @@ fn remains((row, config): (&'static EngineRow, DriveConfig)) -> Remains {
     let mut kinds: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
     let tags = if row.sections.contains(&"packing") { 2 } else { 1 };
     for (number, record) in records.iter().enumerate() {
-        kinds.entry(&record[..tags]).or_default().push(number);
+        kinds.entry(&record[..tags.min(record.len())]).or_default().push(number);
     }
     let kinds = kinds.into_values().collect();
     Remains { row, config, survivors, before, records: records.to_vec(), kinds }

@@ -16,7 +16,7 @@ use kvdrive_sim::{Mutex, Sim, TaskCell};
 
 use super::config::AnyKeyConfig;
 use super::group::{GroupId, Member};
-use super::journal::{Change, GroupsChanged, IndexImage, Seat};
+use super::journal::{Change, GroupsChanged, IndexImage, MOST_GROUPS, Seat, TOO_MANY_GROUPS};
 use super::levels::{Edit, Level, Version};
 use super::page::{Record, Sizes, fits_group};
 use super::recovery::FoundGroups;
@@ -143,6 +143,9 @@ impl Index {
             TableSpace::new(&parts.sim, parts.ftl.clone(), parts.pool.clone(), parts.page_bytes, None);
         let space = Rc::new(space);
         let on_flash = found.highest_id().map_or(0, |id| id.0.saturating_add(1));
+        if on_flash > MOST_GROUPS {
+            return Err(TOO_MANY_GROUPS);
+        }
         let version = found.rebuild(&image, &space, config.levels)?;
         let mut active = Memtable::new(config.memtable_entries);
         let longest = image.active.keys().chain(image.frozen.keys()).map(|key| key.len() as u32).max();

@@ -79,6 +79,7 @@ impl IndexImage {
             }
             Change::Frozen if !self.frozen.is_empty() => return Err("a second memtable is frozen"),
             Change::Frozen => self.frozen = std::mem::take(&mut self.active),
+            Change::IdTaken(id) if id.0 >= MOST_GROUPS => return Err(TOO_MANY_GROUPS),
             Change::IdTaken(id) => self.next_group = self.next_group.max(id.0.saturating_add(1)),
             Change::Groups(change) => self.change_groups(&change)?,
         }
@@ -115,6 +116,9 @@ impl IndexImage {
         if self.groups.last_key_value().is_some_and(|(id, _)| id.0 >= self.next_group) {
             return Err("the number of a group is out of range");
         }
+        if self.next_group > MOST_GROUPS {
+            return Err(TOO_MANY_GROUPS);
+        }
         if self.groups.values().any(|seat| u32::from(seat.level) >= levels) {
             return Err("a group is on a level that there is not");
         }
@@ -127,6 +131,10 @@ impl IndexImage {
     }
 }
 
+/// Flash is worn out before a drive has written as many groups; an image that says otherwise is refused, so that the next
+/// number is always there.
+pub const MOST_GROUPS: u32 = 1 << 31;
+pub const TOO_MANY_GROUPS: &str = "the numbers of groups are used up";
 const TOO_MANY: &str = "the sequence numbers of the index are out of range";
 
 /// Where records of log and index go.

@@ -87,11 +87,9 @@ impl Index {
         let (group, hash) = (&*member.group, hash_of(key));
         let hashes = group.hashes.borrow().clone().filter(|_| has_hashes);
         self.dram.note_filter(hashes.is_some());
-        if let Some(hashes) = hashes {
-            if hashes.binary_search(&hash).is_err() {
-                self.count(|counters| counters.skipped_groups += 1);
-                return Ok(None);
-            }
+        if hashes.is_some_and(|hashes| hashes.binary_search(&hash).is_err()) {
+            self.count(|counters| counters.skipped_groups += 1);
+            return Ok(None);
         }
         if group.facts.first_hashes.is_empty() {
             return Err(Status::UNRECOVERED_ERROR);

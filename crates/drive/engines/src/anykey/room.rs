@@ -35,7 +35,8 @@ impl AnyKey {
         let is_low = self.pool.free_count() <= self.low_mark();
         // The log grows by segments.
         let has_grown = self.asked_at.replace(self.log.next_opening()) != self.log.next_opening();
-        if !is_low && !(has_grown && self.log_is_above_share()) {
+        let is_wanted = is_low || has_grown && self.log_is_above_share();
+        if !is_wanted {
             return;
         }
         let Some(_one_at_a_time) = self.collecting.try_lock() else { return };

@@ -220,8 +220,8 @@ impl Index {
             References::Within(bounds) => bounds.high > bounds.low,
         };
         let is_large = member.group.pages() >= self.config.group_pages / 2;
-        !(is_last && has_references)
-            && !(is_bottom && member.group.facts.gone > 0)
+        let is_changed_there = is_last && has_references || is_bottom && member.group.facts.gone > 0;
+        !is_changed_there
             && (is_large || below.groups.is_empty())
             && !below.groups.iter().any(|other| other.overlaps(member))
     }

@@ -24,7 +24,7 @@ fn a_store_on_the_host_runs_over_a_served_drive_of_blocks_and_outlives_the_serve
     let count = |name: &str| report["ops"][name].as_u64().unwrap();
     assert_eq!((count("store") + count("retrieve"), count("errors")), (2000, 0), "{report}");
     assert_eq!(report["verified"]["checked"].as_u64(), Some(count("retrieve")), "{report}");
-    assert!(report["store"].is_object() && report["target"]["connections"].as_u64() >= Some(2), "{report}");
+    assert!(report["target"]["connections"].as_u64() >= Some(2), "{report}");
     // Killed, not ended: what the run's last sync covered is in the file.
     served.program.kill().unwrap();
     served.program.wait().unwrap();

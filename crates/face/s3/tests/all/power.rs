@@ -47,9 +47,9 @@ fn a_power_cut_in_the_middle_of_a_store_leaves_the_old_object_or_the_new_one() {
     }
 }
 
-/// The command in which the power goes is any of those of a store.
+/// Each command of a store fails once, and the power goes after its answer.
 #[test]
-fn a_power_cut_within_any_command_of_a_store_leaves_one_whole_object() {
+fn a_store_that_fails_at_any_command_leaves_one_whole_object_after_a_power_cut() {
     let mut ends = [0; 2];
     for nth in 1..=7 {
         let served = Served::new();

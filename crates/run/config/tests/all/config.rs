@@ -202,7 +202,7 @@ fn a_wrong_setting_is_one_line_that_says_what_is_allowed() {
         ("power.zzz=8", "power.zzz: unknown key; [power] has protected_bytes"),
         (
             "qqq.www=8",
-            "qqq.www: unknown key; the sections are link, controller, host, engine, lsm, flash, nand, ftl, buffer, packing, gc, hash, store, hashlog, btree, lsmtree, power, rated, media, run, saker, workload",
+            "qqq.www: unknown key; the sections are link, controller, host, engine, lsm, flash, nand, ftl, buffer, packing, gc, anykey, hash, store, hashlog, btree, lsmtree, power, rated, media, run, saker, workload",
         ),
         ("flash.channels", "flash.channels: expected KEY=VALUE"),
         ("=8", "=8: expected KEY=VALUE"),

@@ -155,6 +155,7 @@ fn paths_and_units_of_fields_are_of_known_forms() {
         "B/B",
         "ns",
         "s",
+        "years",
         "share",
         "pages",
         "reads",

@@ -54,7 +54,7 @@ pub(super) fn unit_bytes(params: &WorkloadParams) -> u64 {
     let line = row(size_of::<rows::OrderLine>())
         + if params.stock_update { row(size_of::<rows::Stock>()) } else { 0 };
     let heads = [size_of::<rows::District>(), size_of::<rows::Order>(), size_of::<rows::NewOrder>()];
-    u64::from(BATCH_HEAD_BYTES) + heads.map(row).iter().sum::<u64>() + u64::from(draws::LINES_MOST) * line
+    u64::from(BATCH_HEAD_BYTES) + heads.map(row).iter().sum::<u64>() + draws::LINES_MOST * line
 }
 
 impl Units for Tpcc {

@@ -60,7 +60,7 @@ fn made_up(document: &Document) -> Report {
     let retrieve = Latency { mean: 20_000.0, p50: 20_000, p99: 40_000, ..Latency::default() };
     let mut report = Report {
         profile: document.profile_name().into(),
-        ops: Ops { store: config.workload.ops, ..Ops::default() },
+        ops: Ops { store: config.workload.ops, retrieve: config.workload.ops, ..Ops::default() },
         value_bytes: ValueBytes { stored: config.workload.ops * 32, retrieved: config.workload.ops * 16 },
         throughput_ops_per_s: 1e9 / store.mean,
         latency_ns: Named::from_iter([("store", store), ("retrieve", retrieve)]),

@@ -312,7 +312,7 @@ mod tests {
         document.merge_text("costs.toml", &text).unwrap();
         let probe = calibration.costs.iter().find(|cost| cost.key == "store.probe_ps").unwrap();
         assert_eq!(
-            document.config().unwrap().store.costs.0[kvdrive_store::Step::Probe as usize],
+            document.config().unwrap().engines.stored.costs.0[kvdrive_store::Step::Probe as usize],
             probe.in_unit()
         );
         let keys = text.lines().filter(|line| line.contains(" = ")).count();

@@ -134,7 +134,12 @@ fn batches_take_turns_whatever_other_hosts_hold() {
     assert_eq!(asked(&mut core, &mut one), [R2T], "the first has its turn");
     assert!(one.send(&mut core, &batch(2, VALUE_BYTES)).is_empty(), "and only one");
     assert_eq!((asked(&mut core, &mut two), asked(&mut core, &mut three)), (vec![], vec![]));
-    assert_eq!(one.send(&mut core, &data(1, 0, 0, &vec![3; VALUE_BYTES], true)), [RESPONSE]);
+    let part = vec![3; RESERVE_BYTES];
+    let sent: Vec<u8> = (0..VALUE_BYTES)
+        .step_by(RESERVE_BYTES)
+        .flat_map(|at| one.send(&mut core, &data(1, 0, at as u32, &part, at + RESERVE_BYTES == VALUE_BYTES)))
+        .collect();
+    assert_eq!(sent, [RESPONSE]);
     let retried = |core: &mut Core, host: &mut Host| {
         let got = host.io.retry(core, Use::Transfer).is_ok();
         let asks = units(&host.io.output().take_all()).iter().map(|unit| unit[0]).collect::<Vec<_>>();

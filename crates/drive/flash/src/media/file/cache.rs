@@ -76,7 +76,7 @@ impl PageCache {
     fn set(&mut self, ppa: Ppa) -> Option<&mut Set> {
         // Neighbours in a block are in different sets, and so are pages at the same position of different blocks.
         let mixed = u64::from(ppa.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
-        let index = mixed * self.sets.len() as u64 >> 32;
+        let index = (mixed * self.sets.len() as u64) >> 32;
         self.sets.get_mut(index as usize)
     }
 

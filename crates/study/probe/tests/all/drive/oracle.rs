@@ -226,6 +226,10 @@ fn iterate_while_storing(row: &EngineRow) {
     if kvdrive_engines::hash::scheme(engine).is_some() {
         settings.push("flash.blocks_per_die=14".into());
     }
+    if engine == "anykey" {
+        // Its compaction keeps more room free, and an iterator that holds what it needs is lost.
+        settings.push("flash.blocks_per_die=28".into());
+    }
     let document = document(&settings);
     let bench = Bench::new(&document, Sim::new());
     bench.sim.block_on(|| {
@@ -255,7 +259,7 @@ fn iterate_while_storing(row: &EngineRow) {
                     Err(status) => panic!("store: {status}"),
                 }
             }
-            pair = driver.next(iterator, &mut region).expect("the iterator goes on");
+            pair = driver.next(iterator, &mut region).unwrap_or_else(|status| panic!("{engine}: {status}"));
         }
         assert!(before.pairs.is_empty(), "{engine}: not every pair that was there");
         driver.close(iterator).expect("it closes");
