@@ -1,6 +1,6 @@
 //! The table of engines: one row for each folder of this crate that has an engine, and what a row says.
 //!
-//! A new engine is its folder and its row in [`each_engine`]. From the row come its settings in a configuration
+//! A new engine is its folder and its row in `each_engine`. From the row come its settings in a configuration
 //! ([`EngineSettings`]), their defaults, the names that a configuration may give, and the
 //! drives of crate `device` that are built from it.
 
@@ -85,7 +85,7 @@ pub static BLOCK: About = About {
 
 macro_rules! settings {
     ($($field:ident: $settings:ty => $engine:ty;)*) => {
-        /// The settings of every engine: a field for each row of the table ([`each_engine`]).
+        /// The settings of every engine: a field for each row of the table (`each_engine`).
         #[derive(Clone, Debug, PartialEq, Section)]
         #[section("", default)]
         pub struct EngineSettings {
