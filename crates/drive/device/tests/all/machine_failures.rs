@@ -235,29 +235,17 @@ fn a_drive_whose_file_cannot_be_synced_turns_read_only_and_loses_nothing() {
     each_fails(Call::Sync);
 }
 
-/// Every `step`th read fails alone.
-fn reads_fail(engine: &str, step: usize) {
-    let prepared = Prepared::new(engine);
-    let calls = prepared.fail(Call::Read, u64::MAX - 1..u64::MAX - 1)[Call::Read as usize];
-    for number in (0..calls).step_by(step) {
-        prepared.fail(Call::Read, number..number + 1);
-    }
-}
-
-/// Engines that end at an assert of their own after some failed reads: [`a_read_that_fails_ends_no_hash_engine`].
-const OPEN: [&str; 2] = ["plus2", "hash8"];
-
 #[test]
 fn a_read_that_fails_costs_what_lies_there_and_never_the_drive() {
-    for row in ENGINES.iter().filter(|row| !OPEN.contains(&row.name)) {
-        reads_fail(row.name, STEP);
+    for row in ENGINES {
+        let prepared = Prepared::new(row.name);
+        let calls = prepared.fail(Call::Read, u64::MAX - 1..u64::MAX - 1)[Call::Read as usize];
+        // Of one hash engine each read: some of them, at recovery, once left fewer valid grains than became invalid.
+        let step = if row.name == "plus2" { 1 } else { STEP };
+        for number in (0..calls).step_by(step) {
+            prepared.fail(Call::Read, number..number + 1);
+        }
     }
-}
-
-#[test]
-#[ignore = "fails: after some reads that fail, more becomes invalid than is valid (read 515 of plus2, 555 of hash8)"]
-fn a_read_that_fails_ends_no_hash_engine() {
-    OPEN.iter().for_each(|engine| reads_fail(engine, 1));
 }
 
 /// A drive whose image or journal is removed notices that: writes that it acknowledged later would be lost

@@ -503,8 +503,10 @@ impl PairCount {
     }
 
     /// Of a page that cannot be read the lengths of pairs are unknown; counting them as present keeps the superblock
-    /// from being erased.
+    /// from being erased. Even if a later read of the page succeeds, it does not count in this life: a pair that became
+    /// invalid would take more grains away than were counted.
     fn unread_page(&mut self, page: u32) {
+        self.engine.space.disown(page);
         let layout = &self.engine.layout;
         let first = layout.first_grain(page);
         for at in 0..layout.page_grains {

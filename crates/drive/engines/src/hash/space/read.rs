@@ -80,8 +80,12 @@ impl Space {
     /// What [`Space::read`] would return, at no cost: an emulator looks there before it computes the time.
     /// `None`: unreadable.
     pub fn peek(&self, page: u32, at: u32, bytes: u32) -> Option<Part> {
-        self.buffered(page, at, bytes)
-            .or_else(|| self.flash.peek(self.layout.ppa(page)).map(|data| Part { data, base: 0 }))
+        self.buffered(page, at, bytes).or_else(|| {
+            self.check_own(page)
+                .ok()
+                .and_then(|()| self.flash.peek(self.layout.ppa(page)))
+                .map(|data| Part { data, base: 0 })
+        })
     }
 
     /// As [`Space::read`], on a unit that may have been reserved in advance.

@@ -109,7 +109,7 @@ impl Space {
         is_here && spare.sequence < self.sequence.get()
     }
 
-    /// Marks a page whose content on flash was not written there: it is never read.
+    /// Marks a page whose content on flash was not written there, or could not be counted: it is never read in this life.
     pub(in crate::hash) fn disown(&self, page: u32) {
         self.strangers.borrow_mut().insert(page);
     }
