@@ -19,6 +19,7 @@
 //! | [`stored`] | any store of crate `store`, on logical pages |
 //! | [`divided`] | values that an engine does not take whole, in parts |
 //! | [`dram`] | a budget of DRAM for what an index on flash keeps at hand |
+//! | [`over_log`] | values on their way into the log of such an engine, and windows |
 //! | [`value_log`], [`page_buffer`], [`packing`] | where value bytes go |
 //! | [`firmware`] | cores, and the kinds of steps that each takes |
 
@@ -41,6 +42,7 @@ pub mod dram;
 pub mod firmware;
 pub mod hash;
 pub mod lsm;
+pub mod over_log;
 pub mod packing;
 pub mod page_buffer;
 pub mod stored;

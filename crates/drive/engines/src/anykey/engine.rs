@@ -5,7 +5,6 @@
 //! before its entry exists; a cut between the two leaves live bytes without an entry, until their segment is emptied.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use kvdrive_content::{Piece, Region};
@@ -13,8 +12,6 @@ use kvdrive_declare::{Counters, Counts};
 use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::{ImageError, Owner, PowerOnError};
-use kvdrive_link::transfer::Exposing;
-use kvdrive_link::{Arrival, Landing};
 use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
 use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
@@ -29,22 +26,13 @@ use super::recovery::FoundGroups;
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{CopyCosts, Cores, Role};
 use crate::lsm::fit::{logical_pages, pool, shape};
+use crate::over_log::{IndexOverLog, OverLog};
 use crate::page_buffer::PageBuffer;
-use crate::value_log::{
-    Head, LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
-};
+use crate::value_log::{LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog};
 use crate::{Engine, GiveUpCursor, HeldByCursors, Memcpy, PairChange, Utilization};
 
 /// The engine.
-pub struct AnyKeyEngine(Rc<AnyKey>);
-
-impl Deref for AnyKeyEngine {
-    type Target = AnyKey;
-
-    fn deref(&self) -> &AnyKey {
-        &self.0
-    }
-}
+pub type AnyKeyEngine = OverLog<AnyKey>;
 
 /// The state of a search for victims that gained nothing: insertions, compactions, and the first victim.
 pub type Futile = (u64, u64, Option<u64>);
@@ -97,13 +85,6 @@ pub struct PairCursor {
 }
 
 impl AnyKey {
-    /// Firmware copies `bytes` bytes.
-    fn copy(&self, bytes: u32) {
-        let ns = self.copy.copy_ns(bytes);
-        self.memcpy.add(bytes, ns);
-        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
-    }
-
     /// Is the condition of a store met?
     pub fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
         if !options.update_only && !options.add_only {
@@ -144,93 +125,28 @@ impl AnyKey {
     }
 }
 
-impl Landing for AnyKeyEngine {
-    type Place = Place;
+impl IndexOverLog for AnyKey {
+    fn log(&self) -> &ValueLog {
+        &self.log
+    }
 
-    fn reserve(&self, _: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
+    fn page_bytes(&self) -> u32 {
+        self.config.flash.page_bytes
+    }
+
+    fn copy(&self, bytes: u32) {
+        let ns = self.copy.copy_ns(bytes);
+        self.memcpy.add(bytes, ns);
+        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
+    }
+
+    fn make_ready(self: &Rc<Self>) -> Result<(), Status> {
         self.keep_room();
-        self.make_room_for_entry()?;
-        loop {
-            match self.log.reserve(Head::Host, bytes, arrival) {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                reserved => return reserved,
-            }
-        }
+        self.make_room_for_entry()
     }
 
-    fn admit(&self, place: &Place) -> Result<u32, Status> {
-        loop {
-            match place.admit() {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                admitted => return admitted,
-            }
-        }
-    }
-
-    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        self.copy(bytes.len() as u32);
-        if !place.is_large() {
-            return place.write(at, Piece::Bytes(bytes));
-        }
-        let mut done = 0;
-        while done < bytes.len() {
-            let Ok(room) = self.admit(place) else { return place.fail() };
-            let part = &bytes[done..bytes.len().min(done + room as usize)];
-            place.write(at + done as u32, Piece::Bytes(part));
-            done += part.len();
-        }
-    }
-
-    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
-        place.write(at, piece);
-    }
-
-    fn settle(&self, place: &Place) {
-        if place.copied_bytes() > 0 {
-            self.copy(place.copied_bytes());
-        }
-    }
-
-    fn abandon(&self, place: Place) {
-        drop(place);
-    }
-}
-
-/// An open window: a page of the value log, and the leave to keep it.
-pub struct Window {
-    place: Place,
-    _share: WindowShare,
-}
-
-impl Exposing for AnyKeyEngine {
-    type Window = Window;
-
-    fn window_bytes(&self) -> Option<u32> {
-        Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.packed_max_bytes())
-    }
-
-    fn open_window(&self) -> Result<Window, Status> {
-        let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
-        self.keep_room();
-        self.make_room_for_entry()?;
-        loop {
-            match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline) {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                reserved => return Ok(Window { place: reserved?, _share: share }),
-            }
-        }
-    }
-
-    fn write_window(&self, window: &Window, at: u32, piece: Piece<'_>) {
-        window.place.write(at, piece);
-    }
-
-    fn read_window(&self, window: &Window, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        window.place.read(at, bytes, sink);
-    }
-
-    fn place_in(&self, window: &Window, _: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
-        Ok(window.place.part(at, bytes))
+    fn make_room(&self) -> Result<(), Status> {
+        AnyKey::make_room(self)
     }
 }
 
@@ -462,5 +378,5 @@ fn assemble(
         ftl,
     };
     engine.reserve_for_index();
-    Ok(AnyKeyEngine(Rc::new(engine)))
+    Ok(OverLog(Rc::new(engine)))
 }

@@ -31,6 +31,7 @@ use super::ahead::{Work, slice_ns};
 use super::engine::Lsm;
 use super::entry::Entry;
 use super::futile::Futile;
+use crate::over_log::IndexOverLog;
 use crate::value_log::{Candidate, Head, Use};
 
 /// Collection ahead of need is worth it while it gains at least 1/8 of a segment.

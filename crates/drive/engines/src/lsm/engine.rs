@@ -13,7 +13,6 @@
 //! be found; a cut between the two leaves live bytes without an entry, which collection finds out.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::rc::Rc;
 
 use kvdrive_content::Piece;
@@ -22,8 +21,6 @@ use kvdrive_flash::Purpose;
 use kvdrive_flash::ftl::{Ftl, Lpa};
 use kvdrive_flash::power::PowerOnError;
 use kvdrive_flash::power::{ImageError, Journal, Owner};
-use kvdrive_link::transfer::Exposing;
-use kvdrive_link::{Arrival, Landing};
 use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
 use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
@@ -40,22 +37,13 @@ use super::{FoundTables, GcConfig};
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
+use crate::over_log::{IndexOverLog, OverLog};
 use crate::page_buffer::PageBuffer;
-use crate::value_log::{
-    Head, LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog, WindowShare,
-};
+use crate::value_log::{LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog};
 use crate::{Engine, Gap, GiveUpCursor, HeldByCursors, Memcpy, Moved, PairChange, Utilization};
 
 /// The engine.
-pub struct LsmEngine(Rc<Lsm>);
-
-impl Deref for LsmEngine {
-    type Target = Lsm;
-
-    fn deref(&self) -> &Lsm {
-        &self.0
-    }
-}
+pub type LsmEngine = OverLog<Lsm>;
 
 /// The engine's parts, which a task of collection holds, too ([`super::ahead`]).
 pub struct Lsm {
@@ -111,14 +99,6 @@ pub struct PairCursor {
 }
 
 impl Lsm {
-    /// Firmware copies `bytes` bytes.
-    #[inline]
-    pub(super) fn copy(&self, bytes: u32) {
-        let ns = self.copy.copy_ns(bytes);
-        self.memcpy.add(bytes, ns);
-        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
-    }
-
     /// Is the condition of a store met?
     pub(super) fn check_options(&self, key: &Key, options: StoreOptions) -> Result<(), Status> {
         if !options.update_only && !options.add_only {
@@ -197,99 +177,36 @@ impl Lsm {
     }
 }
 
-impl Landing for LsmEngine {
-    type Place = Place;
+impl IndexOverLog for Lsm {
+    fn log(&self) -> &ValueLog {
+        &self.log
+    }
 
-    fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Place, Status> {
-        self.index.accept(key, Vaddr(0), bytes)?;
-        if self.is_short_of_room() {
-            self.0.keep_room();
-            self.make_room_for_entry()?;
+    fn page_bytes(&self) -> u32 {
+        self.config.flash.page_bytes
+    }
+
+    #[inline]
+    fn copy(&self, bytes: u32) {
+        let ns = self.copy.copy_ns(bytes);
+        self.memcpy.add(bytes, ns);
+        self.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
+    }
+
+    fn accept(&self, key: &Key, bytes: u32) -> Result<(), Status> {
+        self.index.accept(key, Vaddr(0), bytes)
+    }
+
+    fn make_ready(self: &Rc<Self>) -> Result<(), Status> {
+        if !self.is_short_of_room() {
+            return Ok(());
         }
-        loop {
-            match self.log.reserve(Head::Host, bytes, arrival) {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                reserved => return reserved,
-            }
-        }
+        self.keep_room();
+        self.make_room_for_entry()
     }
 
-    fn admit(&self, place: &Place) -> Result<u32, Status> {
-        loop {
-            match place.admit() {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                admitted => return admitted,
-            }
-        }
-    }
-
-    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
-        self.copy(bytes.len() as u32);
-        if !place.is_large() {
-            return place.write(at, Piece::Bytes(bytes));
-        }
-        let mut done = 0;
-        while done < bytes.len() {
-            let Ok(room) = self.admit(place) else { return place.fail() };
-            let part = &bytes[done..bytes.len().min(done + room as usize)];
-            place.write(at + done as u32, Piece::Bytes(part));
-            done += part.len();
-        }
-    }
-
-    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
-        place.write(at, piece);
-    }
-
-    fn settle(&self, place: &Place) {
-        if place.copied_bytes() > 0 {
-            self.copy(place.copied_bytes());
-        }
-    }
-
-    fn abandon(&self, place: Place) {
-        drop(place);
-    }
-}
-
-/// An open window: a page of the value log, and the leave to keep it.
-pub struct Window {
-    place: Place,
-    _share: WindowShare,
-}
-
-/// A window is a whole page of the value log. The host decides what lies in the page, and the controller in the part
-/// that was granted to it; the packing policy sees one value of a page.
-impl Exposing for LsmEngine {
-    type Window = Window;
-
-    fn window_bytes(&self) -> Option<u32> {
-        Some(self.config.flash.page_bytes).filter(|bytes| *bytes <= self.log.packed_max_bytes())
-    }
-
-    fn open_window(&self) -> Result<Window, Status> {
-        let share = self.log.share_for_window().ok_or(Status::COMMAND_INTERRUPTED)?;
-        self.0.keep_room();
-        self.make_room_for_entry()?;
-        loop {
-            match self.log.reserve(Head::Host, self.config.flash.page_bytes, Arrival::Inline) {
-                Err(Status::CAPACITY_EXCEEDED) => self.make_room()?,
-                reserved => return Ok(Window { place: reserved?, _share: share }),
-            }
-        }
-    }
-
-    fn write_window(&self, window: &Window, at: u32, piece: Piece<'_>) {
-        window.place.write(at, piece);
-    }
-
-    fn read_window(&self, window: &Window, at: u32, bytes: u32, sink: &mut dyn FnMut(Piece<'_>)) {
-        window.place.read(at, bytes, sink);
-    }
-
-    fn place_in(&self, window: &Window, key: &Key, at: u32, bytes: u32) -> Result<Place, Status> {
-        self.index.accept(key, Vaddr(0), bytes)?;
-        Ok(window.place.part(at, bytes))
+    fn make_room(&self) -> Result<(), Status> {
+        Lsm::make_room(self)
     }
 }
 
@@ -431,7 +348,7 @@ impl Engine for LsmEngine {
             strays.into_iter().for_each(|lpa| ftl.trim(lpa));
         }
         let lsm = Lsm::assemble(sim, cores, (config, owner), journal, ftl, protected, tables)?;
-        Ok(LsmEngine(Rc::new(lsm)))
+        Ok(OverLog(Rc::new(lsm)))
     }
 
     fn protected_image(&self) -> Vec<u8> {
