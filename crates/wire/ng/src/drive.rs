@@ -15,9 +15,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use kvdrive_host::tcp::{Completed, Data, Error, Initiator, Options, Queue, discover};
-use kvdrive_nvme::fabrics::DISCOVERY_NQN;
-use kvdrive_nvme::identify::{CSI_KV, Controller, cns};
+use kvdrive_host::reach::{self, ReachError, Remote};
+use kvdrive_host::tcp::{Completed, Data, Error, Initiator, Options, Queue, connect};
+use kvdrive_nvme::identify::{CSI_KV, Controller};
 use kvdrive_nvme::{Sqe, property};
 use kvdrive_sim::wall::lock;
 use kvdrive_text::output::tell;
@@ -34,8 +34,6 @@ const QUEUES: u16 = 64;
 const CONNECT_SILENCE: Duration = Duration::from_secs(3);
 /// MDTS counts pages of this size, bytes.
 const TRANSFER_UNIT_BYTES: u64 = 4096;
-/// Where hosts look for a drive unless they are told otherwise.
-const PORT: &str = "4420";
 
 /// Address or profile of the drive.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,7 +187,7 @@ impl Drive {
             return Ok(session.clone());
         }
         *session = None;
-        let begun = self.at().and_then(|at| Session::begin(&at).map_err(|error| error.to_string()));
+        let begun = self.at().and_then(|at| Session::begin(&at).map_err(|error| error.line()));
         match begun {
             Ok(begun) => {
                 lock(&self.told).clear();
@@ -248,15 +246,10 @@ impl Drive {
 
 impl At {
     fn of(rest: &str) -> Result<At, String> {
-        let wrong = || format!("\"tcp://{rest}\"; allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420");
+        let wrong = |_| format!("\"tcp://{rest}\"; allowed: tcp://HOST:PORT, as tcp://127.0.0.1:4420");
         let mut parts = rest.split(',');
-        let host = parts.next().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
-        let after_host = host.rsplit_once(']').map_or(host, |(_, after)| after);
-        let address = match after_host.rsplit_once(':') {
-            Some((_, port)) if port.parse::<u16>().is_err() => return Err(wrong()),
-            Some(_) => host.to_owned(),
-            None => format!("{host}:{PORT}"),
-        };
+        let host = parts.next().unwrap_or_default();
+        let address = reach::address(&format!("tcp://{host}")).map_err(wrong)?;
         let mut at = At { address, nqn: None, nsid: None, host_nqn: None };
         for part in parts {
             match part.split_once('=') {
@@ -281,23 +274,22 @@ fn is_closed<T: Connected>(connection: &mut Kept<T>) -> bool {
 }
 
 impl Session {
-    fn begin(at: &At) -> Result<Session, Error> {
+    fn begin(at: &At) -> Result<Session, ReachError> {
         let of_any = Options::default();
         let host_nqn = at.host_nqn.clone().unwrap_or_else(|| of_any.host_nqn.clone());
         let options = Options { host_nqn, silence: Some(CONNECT_SILENCE), ..of_any };
-        let nqn = match &at.nqn {
-            Some(nqn) => nqn.clone(),
-            None => the_subsystem(&at.address, &options)?,
-        };
-        let mut admin = Initiator::connect(&*at.address, &nqn, &options)?;
+        let (address, nqn) = (at.address.clone(), at.nqn.clone());
+        let remote = Remote { address, nqn, nsid: at.nsid, options };
+        let (mut admin, nqn) = connect(&remote)?;
+        let options = remote.options;
         let controller = admin.identify_controller()?;
-        let ids = namespaces(&mut admin)?;
+        let ids = admin.active_namespaces()?;
         let is_kv = |admin: &mut Initiator, nsid| {
             admin.identify_namespace(nsid).is_ok_and(|it| it.format().value_max_bytes.get() > 0)
         };
         let nsid = match at.nsid {
             Some(nsid) if ids.contains(&nsid) => nsid,
-            Some(_) => return Err(Error::Protocol("there is no namespace of that identifier")),
+            Some(_) => return Err(Error::Protocol("there is no namespace of that identifier").into()),
             None => {
                 let pairs = ids.iter().copied().find(|nsid| is_kv(&mut admin, *nsid));
                 pairs.or(ids.first().copied()).ok_or(Error::Protocol("there is no namespace"))?
@@ -385,24 +377,4 @@ impl Session {
             lanes = self.freed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
         }
     }
-}
-
-/// The name of the subsystem that discovery reports, if there is exactly one.
-fn the_subsystem(address: &str, options: &Options) -> Result<String, Error> {
-    let mut names: Vec<_> = discover(address, options)?.into_iter().map(|entry| entry.nqn).collect();
-    names.retain(|nqn| nqn != DISCOVERY_NQN);
-    names.sort();
-    names.dedup();
-    match <[String; 1]>::try_from(names) {
-        Ok([nqn]) => Ok(nqn),
-        Err(names) if names.is_empty() => Err(Error::Protocol("discovery names no subsystem")),
-        Err(_) => Err(Error::Protocol("there are several subsystems; choose one with ,nqn=NQN")),
-    }
-}
-
-/// The namespaces there are.
-fn namespaces(admin: &mut Initiator) -> Result<Vec<u32>, Error> {
-    let list = admin.identify(cns::ACTIVE_NAMESPACES, 0, 0)?;
-    let ids = list.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
-    Ok(ids.take_while(|id| *id != 0).collect())
 }

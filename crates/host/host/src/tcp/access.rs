@@ -34,7 +34,7 @@ pub struct Initiated {
 
 /// The drive at an address of a network.
 pub(crate) fn find(remote: &Remote, wanted: Wanted) -> Result<Found, ReachError> {
-    let (initiator, nqn, identity, (nsid, page)) = connect(remote, wanted)?;
+    let (initiator, nqn, identity, (nsid, page)) = of_wanted(remote, wanted)?;
     let access = Box::new(NetworkAccess { initiator, nsid, digests: (false, false) });
     Ok(Found { access, nqn, identity, nsid, page, transfer_max_bytes: u32::MAX })
 }
@@ -45,21 +45,29 @@ pub(crate) fn find(remote: &Remote, wanted: Wanted) -> Result<Found, ReachError>
 /// # Errors
 /// A line without the address: no answer there, no such subsystem or namespace.
 pub fn initiate(remote: &Remote) -> Result<Initiated, ReachError> {
-    let (initiator, nqn, identity, (nsid, page)) = connect(remote, Wanted::Pairs)?;
+    let (initiator, nqn, identity, (nsid, page)) = of_wanted(remote, Wanted::Pairs)?;
     let namespace = KvNamespace::read_from_bytes(&page).expect("it was found by its data");
     Ok(Initiated { initiator, nqn, identity, nsid, namespace })
 }
 
-/// The controller, the name of its subsystem, its Identify data, and the namespace with its own.
-type Connection = (Initiator, String, identify::Controller, (u32, Vec<u8>));
-
-fn connect(remote: &Remote, wanted: Wanted) -> Result<Connection, ReachError> {
+/// The controller at an address of a network whatever its namespaces hold, and the name of its subsystem.
+///
+/// # Errors
+/// A line without the address: no answer there, no such subsystem.
+pub fn connect(remote: &Remote) -> Result<(Initiator, String), ReachError> {
     let nqn = match &remote.nqn {
         Some(nqn) => nqn.clone(),
         None => the_subsystem(remote)?,
     };
     let initiator = Initiator::connect(remote.address.as_str(), &nqn, &remote.options);
-    let mut initiator = initiator.map_err(|error| ReachError::Of(nqn.clone(), error))?;
+    Ok((initiator.map_err(|error| ReachError::Of(nqn.clone(), error))?, nqn))
+}
+
+/// The controller, the name of its subsystem, its Identify data, and the namespace with its own.
+type Connection = (Initiator, String, identify::Controller, (u32, Vec<u8>));
+
+fn of_wanted(remote: &Remote, wanted: Wanted) -> Result<Connection, ReachError> {
+    let (mut initiator, nqn) = connect(remote)?;
     let identity = initiator.identify_controller()?;
     let namespace = namespace(&mut initiator, remote.nsid, wanted)?;
     Ok((initiator, nqn, identity, namespace))

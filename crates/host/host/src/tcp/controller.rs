@@ -236,6 +236,16 @@ impl Initiator {
         KvNamespace::read_from_bytes(&data).map_err(|_| Error::Protocol("Identify is cut short"))
     }
 
+    /// Identifiers of its active namespaces.
+    ///
+    /// # Errors
+    /// The status, or as [`Queue::next_completion`].
+    pub fn active_namespaces(&mut self) -> Result<Vec<u32>, Error> {
+        let list = self.identify(cns::ACTIVE_NAMESPACES, 0, 0)?;
+        let ids = list.chunks_exact(4).map(|id| u32::from_le_bytes([id[0], id[1], id[2], id[3]]));
+        Ok(ids.take_while(|id| *id != 0).collect())
+    }
+
     /// Get Log Page.
     ///
     /// # Errors

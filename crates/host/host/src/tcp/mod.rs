@@ -34,7 +34,7 @@ mod wire;
 
 pub use crate::error::Error;
 pub(crate) use access::find;
-pub use access::{Initiated, initiate};
+pub use access::{Initiated, connect, initiate};
 pub use controller::{Discovered, Initiator, discover};
 pub use options::{Authentication, Options, Tls};
 pub use queue::{Completed, Data, Queue};
