@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use kvdrive_content::Region;
+use kvdrive_content::{Piece, Region};
 use kvdrive_link::shared::PowerOff;
 use kvdrive_nvme::batch::RequestKind;
 use kvdrive_nvme::{Key, Status};
@@ -190,58 +190,98 @@ async fn carry_out(
     Ok(Completion { ticket, status, dw0, value })
 }
 
-/// A handle as a pipeline: each call is carried out when it is begun, a write until it is pending, and its
-/// completion is available at once.
-pub struct Pipeline<'d, V> {
+/// A handle's calls that name a key: each is carried out when it is begun, a write until it is pending.
+pub struct Front {
     handle: threaded::Handle<Queues>,
+    /// Failures of a sync, until the next [`Front::settle`] reports them.
+    failures: Vec<Failure>,
+    failure: Arc<OnceLock<Error>>,
+}
+
+impl Front {
+    /// Those of `handle`; `failure`: [`Queues::failure`].
+    pub fn new(handle: threaded::Handle<Queues>, failure: Arc<OnceLock<Error>>) -> Front {
+        Front { handle, failures: Vec::new(), failure }
+    }
+
+    /// Why the drive cannot be reached any more.
+    pub(crate) fn off(&self) -> Error {
+        self.failure.get().cloned().unwrap_or(PowerOff.into())
+    }
+
+    /// Carries out a call that names a key. SAKER makes batches itself; a pending pair is retrieved as a whole, and
+    /// deleted whether or not the drive has it.
+    pub(crate) fn call(
+        &mut self,
+        call: &Call<()>,
+        value: Piece<'_>,
+        into: &mut Region,
+    ) -> Result<Answer, threaded::Error> {
+        let handle = &mut self.handle;
+        match *call {
+            Call::Store { key, options, .. } => handle.store_with(key, value, options).map(|()| Answer::Done),
+            Call::Delete { key } => handle.delete(key).map(|()| Answer::Done),
+            Call::Retrieve { key } => handle.retrieve(key, into).map(Answer::Value),
+            Call::Exist { key } => handle.exist(key).map(Answer::Exists),
+            _ => Err(threaded::Error::Status(Status::INVALID_OPCODE)),
+        }
+    }
+
+    /// Makes all writes durable, so that lists and iterators of the drive find them.
+    pub(crate) fn sync(&mut self) -> Result<(), threaded::Error> {
+        match self.handle.sync() {
+            Err(threaded::Error::Failed(failures)) => self.failures.extend(failures),
+            synced => synced?,
+        }
+        Ok(())
+    }
+
+    /// [`Pipelined::settle`] of its writes.
+    pub(crate) fn settle(
+        &mut self,
+        on_failed: &mut dyn FnMut(FailedWrite, Key, Status),
+    ) -> Result<(), Error> {
+        match self.sync() {
+            Ok(()) => {}
+            Err(threaded::Error::Failed(_)) => unreachable!("a sync keeps them"),
+            Err(threaded::Error::Status(status)) => return Err(Error::Status(status)),
+            Err(threaded::Error::Off(DriveOff)) => return Err(self.off()),
+        }
+        for failure in self.failures.drain(..) {
+            let what = match failure.kind {
+                RequestKind::Store => FailedWrite::Store,
+                RequestKind::Delete => FailedWrite::Delete,
+            };
+            on_failed(what, failure.key, failure.status);
+        }
+        Ok(())
+    }
+}
+
+/// A handle as a pipeline: the completion of a call is available at once.
+pub struct Pipeline<'d, V> {
+    front: Front,
     /// For iterators and lists.
     single: &'d Driver,
-    /// Failures of a sync, until the next [`Pipelined::settle`] reports them.
-    failures: Vec<Failure>,
     ended: VecDeque<Ended<V>>,
     is_off: bool,
-    failure: Arc<OnceLock<Error>>,
 }
 
 impl<'d, V: Content> Pipeline<'d, V> {
     /// A pipeline of one handle. SAKER knows pairs only by their keys: lists and seeks sync it first, and go
     /// by `single`, as do the steps of iterators.
-    /// `failure`: [`Queues::failure`].
-    pub fn new(
-        handle: threaded::Handle<Queues>,
-        single: &'d Driver,
-        failure: Arc<OnceLock<Error>>,
-    ) -> Pipeline<'d, V> {
-        Pipeline { handle, single, failures: Vec::new(), ended: VecDeque::new(), is_off: false, failure }
-    }
-
-    /// Why the drive cannot be reached any more.
-    fn off(&self) -> Error {
-        self.failure.get().cloned().unwrap_or(PowerOff.into())
+    pub fn new(front: Front, single: &'d Driver) -> Pipeline<'d, V> {
+        Pipeline { front, single, ended: VecDeque::new(), is_off: false }
     }
 
     fn ask_drive(&mut self, call: Call<()>, into: &mut Region) -> Result<Answer, threaded::Error> {
         if matches!(call, Call::List { .. } | Call::Seek { .. }) {
-            match self.handle.sync() {
-                Err(threaded::Error::Failed(failures)) => self.failures.extend(failures),
-                synced => synced?,
-            }
+            self.front.sync()?;
         }
         self.single.blocking().ask(call, into).map_err(|error| match error {
             Error::Status(status) => threaded::Error::Status(status),
-            error => threaded::Error::Off(noted(&self.failure, Err::<(), _>(error)).unwrap_err()),
+            error => threaded::Error::Off(noted(&self.front.failure, Err::<(), _>(error)).unwrap_err()),
         })
-    }
-
-    fn end(&mut self, call: Call<()>, value: V, result: Result<Answer, threaded::Error>, content: Region) {
-        let result = match result {
-            Ok(answer) => Ok(answer),
-            Err(threaded::Error::Status(status)) => Err(status),
-            Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
-            // The next call that takes a completion finds the drive off.
-            Err(threaded::Error::Off(DriveOff)) => return self.is_off = true,
-        };
-        self.ended.push_back(Ended { call, value, result, content });
     }
 }
 
@@ -256,49 +296,34 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
     }
 
     fn begin(&mut self, call: Call<()>, value: V, mut into: Region) -> Result<(), V> {
-        let handle = &mut self.handle;
         let result = match call {
-            Call::Store { key, options, .. } => {
-                handle.store_with(key, value.piece(), options).map(|()| Answer::Done)
-            }
-            Call::Delete { key } => handle.delete(key).map(|()| Answer::Done),
-            Call::Retrieve { key } => handle.retrieve(key, &mut into).map(Answer::Value),
-            Call::Exist { key } => handle.exist(key).map(Answer::Exists),
-            // SAKER makes the batches itself; a pending pair is retrieved as a whole, and deleted whether or
-            // not the drive has it.
-            Call::Batch { .. } | Call::Remove { .. } | Call::RetrievePart { .. } => {
-                Err(threaded::Error::Status(Status::INVALID_OPCODE))
-            }
             Call::List { .. } | Call::Seek { .. } | Call::Next { .. } | Call::Close { .. } => {
                 self.ask_drive(call, &mut into)
             }
+            _ => self.front.call(&call, value.piece(), &mut into),
         };
-        self.end(call, value, result, into);
+        let result = match result {
+            Ok(answer) => Ok(answer),
+            Err(threaded::Error::Status(status)) => Err(status),
+            Err(threaded::Error::Failed(_)) => unreachable!("only a sync tells of others"),
+            // The next call that takes a completion finds the drive off.
+            Err(threaded::Error::Off(DriveOff)) => {
+                self.is_off = true;
+                return Ok(());
+            }
+        };
+        self.ended.push_back(Ended { call, value, result, content: into });
         Ok(())
     }
 
     fn next_completion_within(&mut self, _: Option<Duration>) -> Result<Option<Ended<V>>, Error> {
         match self.ended.pop_front() {
-            None if self.is_off => Err(self.off()),
+            None if self.is_off => Err(self.front.off()),
             ended => Ok(ended),
         }
     }
 
     fn settle(&mut self, on_failed: &mut dyn FnMut(FailedWrite, Key, Status)) -> Result<(), Error> {
-        let mut failures = std::mem::take(&mut self.failures);
-        match self.handle.sync() {
-            Ok(()) => {}
-            Err(threaded::Error::Failed(more)) => failures.extend(more),
-            Err(threaded::Error::Status(status)) => return Err(Error::Status(status)),
-            Err(threaded::Error::Off(DriveOff)) => return Err(self.off()),
-        }
-        for failure in failures {
-            let what = match failure.kind {
-                RequestKind::Store => FailedWrite::Store,
-                RequestKind::Delete => FailedWrite::Delete,
-            };
-            on_failed(what, failure.key, failure.status);
-        }
-        Ok(())
+        self.front.settle(on_failed)
     }
 }

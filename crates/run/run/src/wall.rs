@@ -367,7 +367,8 @@ fn run_application(
 fn pipelined<'d>(driver: &'d mut Driver, saker: Option<&InFront>) -> anyhow::Result<ThreadDriver<'d>> {
     let (tasks, pipeline): (_, Box<dyn Pipelined<Sent> + Send>) = match saker {
         Some((saker, failure)) => {
-            (1, Box::new(saker::Pipeline::new(saker.connect()?, driver, failure.clone())))
+            let front = saker::Front::new(saker.connect()?, failure.clone());
+            (1, Box::new(saker::Pipeline::new(front, driver)))
         }
         None => (driver.depth(), Box::new(driver.pipeline()?)),
     };

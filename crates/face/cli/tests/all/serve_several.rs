@@ -148,3 +148,38 @@ fn pairs_that_the_drives_have_no_room_for_are_refused_before_one_is_stored() {
         run(&addresses(&drives), &["--workload", "ycsb-c", "--num", "10", "--ops", "10"]);
     assert!(is_well && report["ops"]["retrieve"] == 10, "{error}");
 }
+
+/// A batch has pairs of one drive, so each drive has a SAKER of its own.
+#[test]
+fn saker_is_in_front_of_each_of_several_drives() {
+    let mut drives = [serve(&[]), serve(&[]), serve(&[])];
+    let work = ["--workload", "ycsb-a", "--ops", "2000", "--num", "600"];
+    let saker = ["--saker", "on", "--batch", "16"];
+    let two_threads = [&work[..], &saker, &["--threads", "2", "--verify", "--seed", "7"]].concat();
+    let (is_well, report, error) = run(&addresses(&drives), &two_threads);
+    assert!(is_well, "{error}");
+    let count = |name: &str| report["ops"][name].as_u64().unwrap();
+    assert_eq!(report["verified"]["checked"].as_u64(), Some(count("retrieve")), "{report}");
+    for (counter, kind) in [("stores", "store"), ("retrieves", "retrieve")] {
+        let shares = shares(&report, counter);
+        assert_eq!(shares.iter().sum::<u64>(), count(kind), "{shares:?}");
+        assert!(shares.iter().all(|share| *share > 0), "{shares:?}");
+    }
+    let batches = report["saker"]["batches"].as_u64().unwrap();
+    assert!(batches > 0 && batches < count("store") + 600, "{report}");
+    // Every pair is on its drive, not pending, and where a run without SAKER looks for it; scans cover all drives. One
+    // thread alone stores in the order that the second run expects.
+    let (is_well, _, error) = run(&addresses(&drives), &[&work[..], &saker].concat());
+    assert!(is_well, "{error}");
+    let (is_well, read_back, error) = run(&addresses(&drives), &[&work[..], &["--verify-only"]].concat());
+    assert!(is_well && read_back["verified"]["checked"] == 600, "{error}");
+    let scans = ["--workload", "ycsb-e", "--ops", "100", "--num", "600", "--verify"];
+    let (is_well, scanned, error) = run(&addresses(&drives), &[&scans[..], &saker].concat());
+    assert!(is_well && scanned["verified"]["checked"].as_u64() > Some(100), "{error} {scanned}");
+    // Without one of them, the pairs of the others are read.
+    drives[1].program.kill().unwrap();
+    drives[1].program.wait().unwrap();
+    let (is_well, rest, error) = run(&addresses(&drives), &[&work[..], &saker, &["--verify-only"]].concat());
+    let checked = rest["verified"]["checked"].as_u64().unwrap();
+    assert!(!is_well && (1..600).contains(&checked), "{error} {rest}");
+}

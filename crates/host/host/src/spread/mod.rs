@@ -4,16 +4,19 @@
 //! |---|---|
 //! | [`Spread`] | which drive has a key, by rendezvous hashing |
 //! | [`Pipeline`] | connections to several drives as one [`crate::Pipelined`]; if a drive is lost, calls to its keys fail and the others continue |
+//! | [`Fronted`] | the same with SAKER in front of each drive |
 //! | [`Share`] | counters of one drive's commands |
 //!
 //! Nothing is stored twice: this is not redundancy. The pairs of a lost drive are readable again when the
 //! drive is.
 
+mod fronted;
 mod gathered;
 mod pipeline;
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+pub use fronted::Fronted;
 pub use pipeline::{Pipeline, Share, Tally};
 
 /// Which of several drives has a key. Each drive has a name, and a key is on the drive that scores highest
@@ -50,6 +53,11 @@ impl Spread {
         }
         let seeds = names.iter().map(|name| xxh3_64_with_seed(name.as_ref().as_bytes(), 0)).collect();
         Ok(Spread { seeds })
+    }
+
+    /// How many drives there are.
+    pub fn drives(&self) -> usize {
+        self.seeds.len()
     }
 
     /// The index of the drive that has `key`.

@@ -20,11 +20,11 @@ use crate::pipelined::{Completion, Pipelined};
 /// Counts of one drive's commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Counters)]
 pub struct Share {
-    /// Stores that the drive acknowledged.
+    /// Stores that the drive acknowledged, or SAKER in front of it.
     pub stores: u64,
     /// Retrieves that the drive answered, also those that found no pair.
     pub retrieves: u64,
-    /// Deletes that the drive acknowledged.
+    /// Deletes that the drive acknowledged, or SAKER in front of it.
     pub deletes: u64,
     /// Lists, iterator commands and exists that the drive answered.
     pub others: u64,
@@ -83,6 +83,22 @@ struct Tallied {
 impl Tally {
     fn lock(&self) -> MutexGuard<'_, Tallied> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a command of `drive` that SAKER took or answered for it.
+    pub(super) fn note(
+        &self,
+        drive: usize,
+        call: &Call<()>,
+        value_bytes: u32,
+        result: &Result<Answer, Status>,
+    ) {
+        self.lock().shares[drive].note(call, value_bytes, result);
+    }
+
+    /// Notes the error by which a drive was lost.
+    pub(super) fn note_lost(&self, drive: usize, error: &Error) {
+        self.lock().lost[drive] = Some(error.clone());
     }
 
     /// The counts of each drive since the last `take`.

@@ -11,11 +11,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use kvdrive_declare::{Counters, Sections};
+use kvdrive_declare::{Counter, Counters, Counts, Form, Sections};
 use kvdrive_host::hostkv::StoreThread;
 use kvdrive_host::reach::{Reached, reach, reach_blocks};
 pub use kvdrive_host::reach::{Remote, address};
-use kvdrive_host::saker::{self, Queues};
+use kvdrive_host::saker::{self, Front, Queues};
 use kvdrive_host::spread::{self, Share, Spread, Tally};
 use kvdrive_host::{Driver, Error, Pipelined};
 use kvdrive_nvme::nvm::{BLOCK_BYTES, NvmNamespace};
@@ -138,10 +138,6 @@ fn check(config: &Config, remotes: &[Remote]) -> anyhow::Result<()> {
         "workload.atomic: a batch is of one drive, and there are {several}"
     );
     anyhow::ensure!(
-        several == 1 || !config.saker.enabled,
-        "saker.enabled: true; SAKER is in front of one drive, and there are {several}"
-    );
-    anyhow::ensure!(
         several == 1 || !config.has_store_on_host(),
         "host.store: \"{}\"; a store has the blocks of one drive, and there are {several}",
         config.host.store
@@ -186,6 +182,48 @@ struct InFront {
     failure: Arc<OnceLock<Error>>,
 }
 
+impl InFront {
+    /// Another handle.
+    fn front(&self, name: &str) -> anyhow::Result<Front> {
+        let off = || self.failure.get().map_or(name.to_owned(), |error| format!("{name}: {error}"));
+        Ok(Front::new(self.threaded.connect().with_context(off)?, self.failure.clone()))
+    }
+}
+
+/// SAKER in front of a drive with this many queues: another one for each of its handles. `None`: it was not reached.
+fn in_front(config: &Config, drive: &Connected, queues: usize) -> anyhow::Result<Option<InFront>> {
+    let Some(Way::Pairs(reached)) = drive.reached.clone() else { return Ok(None) };
+    let depth = config.saker.in_flight + 1;
+    let made = Mutex::new(queues as u16);
+    let queues = Queues::new(move || {
+        let mut made = lock(&made);
+        *made += 1;
+        let mut reached = lock(&reached);
+        let entries = entries_of(depth, reached.entries_max()?).unwrap_or(u16::MAX);
+        reached.driver(*made, entries, depth)
+    });
+    let (failure, clock) = (queues.failure(), Stopwatch::start());
+    let saker = Saker::new(config.saker.settings())?;
+    Ok(Some(InFront { threaded: Threaded::new(saker, queues, Arc::new(move || clock.ns())), failure }))
+}
+
+/// The counters of several parts without labels, as one: a maximum is the highest, the others are sums.
+fn joined(parts: impl Iterator<Item = Counts>) -> Counts {
+    let mut all: Vec<(&'static Counter, u64)> = Vec::new();
+    for count in parts.flat_map(|part| part.iter().copied().collect::<Vec<_>>()) {
+        match all.iter_mut().find(|(counter, _)| counter.name == count.counter.name) {
+            Some((counter, value)) if counter.form == Form::Maximum => *value = count.value.max(*value),
+            Some((_, value)) => *value += count.value,
+            None => all.push((count.counter, count.value)),
+        }
+    }
+    let mut counts = Counts::default();
+    for (counter, value) in all {
+        counts.put(counter, &value);
+    }
+    counts
+}
+
 /// The drives of the run.
 struct Drives {
     drives: Vec<Connected>,
@@ -194,7 +232,8 @@ struct Drives {
     spread: Spread,
     /// With several drives, the counts of each thread's pipeline.
     tallies: Vec<Tally>,
-    saker: Option<InFront>,
+    /// SAKER in front of each drive that was reached, if it is on.
+    saker: Vec<Option<InFront>>,
     /// The store on the host, over the only drive.
     store: Option<StoreThread<Sent>>,
 }
@@ -227,7 +266,7 @@ impl Drives {
         if config.has_store_on_host() {
             let (drive, store) = connect_store(config, &remotes[0]).with_context(|| remotes[0].name())?;
             let (drives, tallies) = (vec![drive], Vec::new());
-            let all = Drives { drives, depths, spread, tallies, saker: None, store: Some(store) };
+            let all = Drives { drives, depths, spread, tallies, saker: Vec::new(), store: Some(store) };
             return Ok((all, vec![Vec::new()]));
         }
         let (mut drives, mut drivers, mut failure) = (Vec::new(), Vec::new(), None);
@@ -249,7 +288,7 @@ impl Drives {
                 Err(error) => return Err(error),
             }
         }
-        let all = Drives { drives, depths, spread, tallies: Vec::new(), saker: None, store: None };
+        let all = Drives { drives, depths, spread, tallies: Vec::new(), saker: Vec::new(), store: None };
         if let Some(room_bytes) = all.room_bytes().filter(|_| config.workload.verify != "only") {
             config.check_room_of(room_bytes, all.drives.len())?;
         }
@@ -282,22 +321,17 @@ impl Drives {
             return Ok(self.depths.iter().map(thread).collect());
         }
         let name = self.names();
+        if config.saker.enabled {
+            let in_front = |drive| in_front(config, drive, self.depths.len());
+            self.saker = self.drives.iter().map(in_front).collect::<anyhow::Result<_>>()?;
+        }
         if drivers.len() == 1 {
             let drivers = &mut drivers[0];
-            if config.saker.enabled {
-                self.saker = Some(self.in_front(config)?);
-            }
-            let saker = self.saker.as_ref();
+            let saker = self.saker.first().and_then(Option::as_ref);
             let of_thread = |(driver, tasks): (&'d mut Driver, &u32)| -> anyhow::Result<ThreadDriver<'d>> {
                 let tasks = *tasks;
                 let pipeline: Box<dyn Pipelined<Sent> + Send + 'd> = match saker {
-                    Some(InFront { threaded, failure }) => {
-                        let handle = threaded.connect();
-                        let off = || {
-                            failure.get().cloned().map_or(name.clone(), |error| format!("{name}: {error}"))
-                        };
-                        Box::new(saker::Pipeline::new(handle.with_context(off)?, driver, failure.clone()))
-                    }
+                    Some(saker) => Box::new(saker::Pipeline::new(saker.front(&name)?, driver)),
                     None => Box::new(driver.pipeline()?),
                 };
                 Ok(ThreadDriver { pipeline, tasks })
@@ -313,35 +347,26 @@ impl Drives {
             let pipeline =
                 spread::Pipeline::new(self.spread.clone(), of_thread, *tasks, is_ordered, silence)?;
             self.tallies.push(pipeline.tally());
-            pipelines.push(ThreadDriver { pipeline: Box::new(pipeline), tasks: *tasks });
+            let pipeline: Box<dyn Pipelined<Sent> + Send + 'd> = match self.saker.is_empty() {
+                true => Box::new(pipeline),
+                false => {
+                    let named = self.saker.iter().zip(&self.drives);
+                    let front = |(saker, drive): (&Option<InFront>, &Connected)| {
+                        saker.as_ref().map(|saker| saker.front(&drive.target.name())).transpose()
+                    };
+                    let fronts = named.map(front).collect::<anyhow::Result<Vec<_>>>()?;
+                    Box::new(spread::Fronted::new(self.spread.clone(), fronts, pipeline))
+                }
+            };
+            pipelines.push(ThreadDriver { pipeline, tasks: *tasks });
         }
         Ok(pipelines)
     }
 
-    /// SAKER in front of the only drive: a queue for each of its handles.
-    fn in_front(&self, config: &Config) -> anyhow::Result<InFront> {
-        let Some(Way::Pairs(reached)) = self.drives[0].reached.clone() else {
-            unreachable!("SAKER is in front of a drive of pairs")
-        };
-        let depth = config.saker.in_flight + 1;
-        let made = Mutex::new(self.depths.len() as u16);
-        let queues = Queues::new(move || {
-            let mut made = lock(&made);
-            *made += 1;
-            let mut reached = lock(&reached);
-            let entries = entries_of(depth, reached.entries_max()?).unwrap_or(u16::MAX);
-            reached.driver(*made, entries, depth)
-        });
-        let (failure, clock) = (queues.failure(), Stopwatch::start());
-        let saker = Saker::new(config.saker.settings())?;
-        Ok(InFront { threaded: Threaded::new(saker, queues, Arc::new(move || clock.ns())), failure })
-    }
-
     /// Sets the counters of SAKER and of a store on the host.
     fn count(&self, counts: &mut Sections) {
-        if let Some(InFront { threaded, .. }) = &self.saker {
-            counts.set("saker", threaded.saker().counts());
-        }
+        let sakers = self.saker.iter().flatten().map(|saker| saker.threaded.saker().counts());
+        counts.set("saker", joined(sakers));
         if let Some(store) = &self.store {
             let (of_store, memory) = store.counts();
             counts.set("store", of_store);
