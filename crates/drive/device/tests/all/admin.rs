@@ -3,6 +3,9 @@
 
 use std::rc::Rc;
 
+use kvdrive_admin::ControllerKind;
+use kvdrive_admin::identify::STRUCTURES;
+use kvdrive_admin::log::LOG_PAGES;
 use kvdrive_content::{Piece, Region};
 use kvdrive_link::{HostMemory, Link, LocalMemory, QueuePair};
 use kvdrive_nvme::identify::{CSI_KV, CSI_NVM, Controller, IndependentNamespace, KvNamespaceAsBlocks, cns};
@@ -122,6 +125,21 @@ fn a_drive_of_pairs_answers_what_linux_and_spdk_ask_first() {
         let no_namespace = no_namespace.map(|(cns, csi, nsid)| (cns, csi, nsid, Status::INVALID_NAMESPACE));
         for (structure, csi, nsid, status) in unknown.into_iter().chain(no_namespace) {
             assert_eq!(host.identify(structure, csi, nsid), Err(status), "{structure:02X}h");
+        }
+    });
+}
+
+/// A structure or log page is a row of crate `admin`. (Networks and functions are asked by crate `subsystem`.)
+#[test]
+fn a_link_answers_every_identify_structure_and_log_page() {
+    with_drive(|host, _| {
+        for row in STRUCTURES {
+            let page = host.identify(row.cns, CSI_KV, row.is_of_namespace.into());
+            assert!(page.is_ok(), "CNS {:02X}h: {page:?}", row.cns);
+        }
+        for row in LOG_PAGES.iter().filter(|row| row.is_of(ControllerKind::Io)) {
+            let page = host.log(row.id, 64, 0);
+            assert!(page.is_ok(), "log page {:02X}h: {page:?}", row.id);
         }
     });
 }

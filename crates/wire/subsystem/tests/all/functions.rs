@@ -2,6 +2,12 @@
 
 use std::path::PathBuf;
 
+use kvdrive_admin::ControllerKind;
+use kvdrive_admin::identify::STRUCTURES;
+use kvdrive_admin::log::LOG_PAGES;
+use kvdrive_host::tcp::{Initiator, Options as HostOptions};
+use kvdrive_nvme::identify::CSI_KV;
+use kvdrive_nvme::log::LogRequest;
 use kvdrive_nvme::property::{self, ControllerStatus};
 use kvdrive_nvme::queue::QueueCommand;
 use kvdrive_nvme::{
@@ -197,4 +203,33 @@ fn a_reset_of_either_kind_and_a_shutdown_leave_a_controller_that_can_be_enabled(
     drop(guest);
     let end = server.end();
     assert_eq!((end.leaked_bytes, end.controllers), (0, 0));
+}
+
+/// A structure or log page is a row of crate `admin`, and no port forgets one: neither a network nor a function. (The link
+/// of a drive is asked by crate `device`.)
+#[test]
+fn every_port_answers_every_identify_structure_and_log_page() {
+    let (server, paths, _folder) = serve(Backend::Drive(Vec::new()), 1);
+    let mut guest = Guest::boot(&paths[0], Doorbell::InMemory, true);
+    let mut host = Initiator::connect(server.at, &server.nqn, &HostOptions::default()).unwrap();
+    for row in STRUCTURES {
+        let nsid = u32::from(row.is_of_namespace);
+        let page = host.identify(row.cns, CSI_KV, nsid);
+        assert!(page.is_ok(), "CNS {:02X}h over a network: {page:?}", row.cns);
+        let status = guest.admin(&identify(row.cns, nsid, CSI_KV, DATA_AT)).status();
+        assert!(status.is_success(), "CNS {:02X}h of a function: {status}", row.cns);
+    }
+    for row in LOG_PAGES.iter().filter(|row| row.is_of(ControllerKind::Io)) {
+        let (page, bytes, command_set) = (row.id, 64, CSI_KV);
+        let request = LogRequest { page, retain_event: true, bytes, offset: 0, command_set };
+        let page = host.log_page(request);
+        assert!(page.is_ok(), "log page {:02X}h over a network: {page:?}", row.id);
+        let mut sqe = Sqe::new(opcode::admin::GET_LOG_PAGE, 3, u32::MAX);
+        request.put(&mut sqe);
+        sqe.set_prps(BASE + DATA_AT, 0);
+        let status = guest.admin(&sqe).status();
+        assert!(status.is_success(), "log page {:02X}h of a function: {status}", row.id);
+    }
+    drop((guest, host));
+    server.end();
 }
