@@ -1,11 +1,13 @@
 //! Runs in model time, with the reports of the command.
 
+use std::sync::Mutex;
+
 use kvdrive::Error;
 use kvdrive_config::Document;
-use kvdrive_results::{ResultCache, folder_of_user};
-use kvdrive_run::many::{check, in_model_time, run_sessions_until, sessions};
+use kvdrive_results::{Conduct, ResultCache, folder_of_user};
+use kvdrive_run::plan::{Plan, in_model_time};
 use kvdrive_run::report::{self, Report};
-use kvdrive_run::{Progress, Watch, operations, run_watched};
+use kvdrive_run::{Watch, operations};
 use pyo3::prelude::*;
 
 use crate::failure::{exception, refused};
@@ -36,15 +38,11 @@ pub fn kind(name: &str) -> &'static str {
 
 /// The report of one run, unless it is stopped.
 pub fn run_alone(document: Document, remember: bool, stop: &Stop) -> anyhow::Result<Report> {
-    let run = |documents: &[Document], progress: Progress<'_>| {
-        let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(progress) };
-        let ran = run_watched(&documents[0], &[], &watch)?;
-        // A stopped run is no result of this configuration.
-        anyhow::ensure!(!ran.report.is_stopped, "stopped");
-        Ok(vec![ran.whole()?])
-    };
-    let mut reports = cache(remember).reports(&[document], &|_, _| (), run)?;
-    Ok(reports.pop().expect("a report for the run"))
+    let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(&|_, _| ()) };
+    let ran = cache(remember).run_session(&[document], &watch)?.pop().expect("a report for the run");
+    // A stopped run is no result of this configuration.
+    anyhow::ensure!(!ran.report.is_stopped, "stopped");
+    ran.whole()
 }
 
 /// The results of this user, shared with the command if it has the same revision. If a module is not as
@@ -67,36 +65,34 @@ pub fn compare(
     remember: bool,
     tell: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<Texts>, String)> {
-    let documents = py.detach(|| of_several(&profile, &arguments)).map_err(|error| exception(py, &error))?;
-    let reports = wait(py, Stop::default(), tell.as_ref(), move |stop, going| {
-        run_all(&documents, &sessions(&documents)?, remember, stop, going)
-    })?;
+    let plan = py.detach(|| of_several(&profile, &arguments)).map_err(|error| exception(py, &error))?;
+    let reports =
+        wait(py, Stop::default(), tell.as_ref(), move |stop, going| run_all(&plan, remember, stop, going))?;
+    let reports: Vec<_> = reports.into_iter().flatten().collect();
     Ok((reports.iter().map(texts).collect(), report::compare(&reports)))
 }
 
-/// The reports of several, grouped into sessions by index; `stop` ends them. Runs that have ended by then are
-/// remembered.
+/// The reports of all runs of `plan`; `stop` ends them. Runs that have ended by then are remembered.
 pub fn run_all(
-    documents: &[Document],
-    sessions: &[Vec<usize>],
+    plan: &Plan,
     remember: bool,
     stop: &Stop,
     going: &RunsProgress,
-) -> anyhow::Result<Vec<Report>> {
+) -> anyhow::Result<Vec<Option<Report>>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let cache = cache(remember);
-    let ahead = cache.ahead(documents, sessions)?;
-    going.begin(ahead.in_words(threads), documents.len());
-    let run = |runs: &[Document], progress: Progress<'_>| {
-        let watch = Watch { stop: stop.flag().clone(), ..Watch::progress(progress) };
-        let reports = cache.run_session_watched(runs, &watch);
-        going.end(runs.len());
-        reports
-    };
-    let reports = run_sessions_until(documents, &ahead.sessions, threads, &run, &|_, _, _| (), stop.flag())?;
+    let order = cache.ahead(plan)?;
+    going.begin(order.in_words(threads), plan.documents().len());
+    let ended: Vec<_> = plan.documents().iter().map(|_| Mutex::new(None)).collect();
+    let conduct = Conduct { threads, stop: stop.flag().clone(), progress: &|_, _, _| () };
+    cache.carry_out(plan, &order, &conduct, &|run, ran| {
+        *ended[run].lock().expect("nothing panics under it") = Some(ran?.whole()?);
+        going.end(1);
+        Ok(())
+    })?;
     // Verdicts, curves and tables need complete runs.
     stop.check()?;
-    Ok(reports.into_iter().map(|report| report.expect("every run has ended")).collect())
+    Ok(ended.into_iter().map(|report| report.into_inner().expect("no run panicked")).collect())
 }
 
 fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error> {
@@ -112,13 +108,14 @@ fn of_one(profile: &[String], arguments: &[Argument]) -> Result<Document, Error>
     Ok(document)
 }
 
-fn of_several(profile: &[String], arguments: &[Argument]) -> Result<Vec<Document>, Error> {
+fn of_several(profile: &[String], arguments: &[Argument]) -> Result<Plan, Error> {
     let documents = settings::options(profile, arguments)?.documents()?;
     for document in &documents {
         operations(&document.config()?).map_err(|reason| refused(&reason))?;
     }
-    check(&documents).map_err(|reason| refused(&reason))?;
-    Ok(documents)
+    let plan = Plan::sharing(documents).map_err(|reason| refused(&reason))?;
+    plan.check().map_err(|reason| refused(&reason))?;
+    Ok(plan)
 }
 
 fn texts(report: &Report) -> Texts {

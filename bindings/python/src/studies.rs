@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use kvdrive_claims as claims;
 use kvdrive_experiments as experiments;
-use kvdrive_experiments::runs::{Extent, Options, Plan};
+use kvdrive_experiments::runs::{Extent, Options, StudyPlan};
 use kvdrive_figures::{Planned, svg, terminal};
 use pyo3::prelude::*;
 use serde_json::json;
@@ -27,7 +27,7 @@ fn options((extent, scale, seeds, set): Departure) -> anyhow::Result<Options> {
 }
 
 /// Refuses a plan whose runs cannot be done, and a scale that fits none of them.
-fn check(plan: &Plan) -> anyhow::Result<()> {
+fn check(plan: &StudyPlan) -> anyhow::Result<()> {
     let has_scale = plan.options().scale.is_some();
     ensure!(!has_scale || !plan.scales().is_empty(), "scale: none of these runs can be shrunk");
     plan.check()
@@ -38,7 +38,7 @@ fn planned_claims(
     suite: &str,
     only: &[String],
     options: &Options,
-) -> anyhow::Result<(Vec<claims::Planned>, Plan)> {
+) -> anyhow::Result<(Vec<claims::Planned>, StudyPlan)> {
     let mut suite = claims::suite(suite)?;
     for name in only {
         let ids: Vec<&str> = suite.claims.iter().map(|claim| claim.id.as_str()).collect();
@@ -48,7 +48,7 @@ fn planned_claims(
     suite
         .claims
         .retain(|claim| only.is_empty() || only.iter().any(|name| claim.id.starts_with(name.as_str())));
-    let (figures, mut plan) = (experiments::figures()?, Plan::new(options.clone()));
+    let (figures, mut plan) = (experiments::figures()?, StudyPlan::new(options.clone()));
     let claims = claims::plan_suite(suite.claims, &figures, &mut plan, options)?;
     check(&plan)?;
     Ok((claims, plan))
@@ -68,7 +68,7 @@ pub fn claims_of(
     let planned = py.detach(|| planned_claims(&suite, &only, &options(departure)?));
     let (planned, plan) = planned.map_err(|error| refused(py, &error))?;
     wait(py, Stop::default(), tell.as_ref(), move |stop, going| {
-        let results = plan.run(|documents, sessions| run_all(documents, sessions, remember, stop, going))?;
+        let results = plan.run(|plan| run_all(plan, remember, stop, going))?;
         let outcomes =
             planned.iter().map(|claim| claim.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
         Ok((serde_json::to_string(&outcomes)?, claims::text(&outcomes, false, usize::MAX)))
@@ -85,7 +85,7 @@ pub fn figure_of(
     tell: Option<Py<PyAny>>,
 ) -> PyResult<(String, String, String)> {
     let planned = || {
-        let mut plan = Plan::new(options(departure)?);
+        let mut plan = StudyPlan::new(options(departure)?);
         let figure = match name.ends_with(".toml") {
             true => experiments::parse(name, &kvdrive_text::input::read_text(name.as_ref())?)?,
             false => experiments::figure(name)?,
@@ -96,7 +96,7 @@ pub fn figure_of(
     };
     let (planned, plan) = py.detach(planned).map_err(|error| refused(py, &error))?;
     wait(py, Stop::default(), tell.as_ref(), move |stop, going| {
-        let results = plan.run(|documents, sessions| run_all(documents, sessions, remember, stop, going))?;
+        let results = plan.run(|plan| run_all(plan, remember, stop, going))?;
         let charts = planned.charts(&results)?;
         let figure = planned.figure();
         let left_out: Vec<_> =

@@ -17,7 +17,7 @@ use kvdrive_run::Watch;
 
 use crate::connect::Connection;
 use crate::output;
-use crate::progress::Bars;
+use crate::progress::Bar;
 use crate::serve::seen::Seen;
 use crate::serve::{FIRST, control};
 use crate::settings::at_least_one;
@@ -88,13 +88,13 @@ impl Bench {
                 return bench::simulated(self.stores, 1, &Watch::progress(&|_, _| {})).map(drop);
             }
             Some(Part::Memory) => {
-                let bars = Bars::new(&["memory".to_owned()]);
-                let memory = bench::memory(self.pairs, &|done, total| bars.update(0, done, total))?;
+                let bar = Bar::new("memory");
+                let memory = bench::memory(self.pairs, &|done, total| bar.update(done, total))?;
                 return output::write_json("-", &memory);
             }
             Some(Part::Collecting) => {
-                let bars = Bars::new(&["hash engine".to_owned()]);
-                let collecting = bench::collecting(self.scale, &|done, total| bars.update(0, done, total))?;
+                let bar = Bar::new("hash engine");
+                let collecting = bench::collecting(self.scale, &|done, total| bar.update(done, total))?;
                 return output::write_json("-", &collecting);
             }
             None => {}
@@ -131,16 +131,16 @@ impl Bench {
             command.args(["bench", "--part", part, option]).arg(value);
             command
         };
-        let bars = &Bars::new(&["simulated", "served", "instructions", "stores"].map(str::to_owned));
-        let progress = [0, 1, 3].map(|row| move |done, total| bars.update(row, done, total));
+        let bars = &["simulated", "served", "instructions", "stores"].map(Bar::new);
+        let progress = [0, 1, 3].map(|row| move |done, total| bars[row].update(done, total));
         let [simulated, wall, of_stores] =
             progress.each_ref().map(|progress| Watch { stop: stop.clone(), ..Watch::progress(progress) });
         figures.simulated = Some(bench::simulated(stores, runs, &simulated)?);
         figures.wall = Some(bench::wall(stores, runs, size, &wall)?);
-        bars.update(2, 0, 1);
+        bars[2].update(0, 1);
         let simulate = |count: u64| part("simulate", "--stores", count.to_string());
         figures.instructions = Some(bench::instructions(stores, &simulate, stop)?);
-        bars.update(2, 1, 1);
+        bars[2].update(1, 1);
         figures.stores = bench::stores::stores(if self.quick { 10 } else { 1 }, &of_stores)?;
         figures.memory = Some(answer(part("memory", "--pairs", pairs.to_string()), stop)?);
         figures.collecting = Some(answer(part("collecting", "--scale", scale.to_string()), stop)?);
@@ -154,12 +154,12 @@ impl Bench {
     fn run_connected(&self, remotes: &[Remote]) -> anyhow::Result<()> {
         let part = if self.quick { 10 } else { 1 };
         let (operations, keys) = (self.operations.div_ceil(part), self.keys.div_ceil(part));
-        let bars = Bars::new(&["served".to_owned()]);
+        let bar = Bar::new("served");
         let pid = match self.server_pid {
             Some(pid) => Some(pid),
             None => self.pid_of(remotes)?,
         };
-        let progress = |done, total| bars.update(0, done, total);
+        let progress = |done, total| bar.update(done, total);
         let watch = Watch { stop: stop_on_interrupt()?, ..Watch::progress(&progress) };
         let figures = connected(remotes, self.value_size, operations, keys, pid, &watch);
         let (figures, failure) = figures.map_err(Connection::explained)?;

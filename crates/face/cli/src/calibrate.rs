@@ -9,7 +9,7 @@ use kvdrive_text::output::{check_apart, check_writable};
 use kvdrive_tune::calibrate::{LsmStore, WorkingSet, calibrate};
 
 use crate::output;
-use crate::progress::Bars;
+use crate::progress::Bar;
 use crate::settings::{at_least_one, count};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
@@ -63,9 +63,9 @@ impl Calibrate {
             value_bytes: self.value_size,
             repetitions: u32::try_from(self.repetitions).unwrap_or(u32::MAX),
         };
-        let bars = Bars::new(&["calibrate".to_owned()]);
+        let bar = Bar::new("calibrate");
         let stop = stop_on_interrupt()?;
-        let calibration = calibrate(&set, self.store, &|done, total| bars.update(0, done, total), &stop)
+        let calibration = calibrate(&set, self.store, &|done, total| bar.update(done, total), &stop)
             .map_err(|problem| anyhow::anyhow!("--store {problem}"))?;
         if self.json.as_deref() != Some("-") {
             output::print(&calibration.to_string());

@@ -6,7 +6,7 @@ use clap::Args;
 use kvdrive_claims::{self as claims, Outcome, Planned, Suite, mutants};
 use kvdrive_config::Scale;
 use kvdrive_experiments as experiments;
-use kvdrive_experiments::runs::Plan;
+use kvdrive_experiments::runs::StudyPlan;
 
 use crate::batch::Batch;
 use crate::output;
@@ -75,7 +75,7 @@ impl Claims {
         if let Some(ids) = &self.mutants {
             return self.run_mutants(&suite, ids);
         }
-        let mut plan = Plan::new(self.batch.options());
+        let mut plan = StudyPlan::new(self.batch.options());
         let planned = plan_all(suite, &mut plan, &self.batch)?;
         let scales = plan.scales().to_vec();
         let (results, interrupted) = self.batch.run_so_far(plan)?;
@@ -121,7 +121,7 @@ impl Claims {
                 ids.join(" or ")
             );
         }
-        let (options, mut plan) = (self.batch.options(), Plan::new(self.batch.options()));
+        let (options, mut plan) = (self.batch.options(), StudyPlan::new(self.batch.options()));
         let trials = mutants::plan(suite, mutants, &experiments::figures()?, &mut plan, &options)?;
         let results = self.batch.run(plan)?;
         let noticed = trials.iter().map(|trial| trial.judge(&results)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -148,7 +148,7 @@ pub fn listed(scales: &[Scale]) -> String {
 }
 
 /// Asks `plan` for the runs of every claim of a suite.
-pub fn plan_all(suite: Suite, plan: &mut Plan, batch: &Batch) -> anyhow::Result<Vec<Planned>> {
+pub fn plan_all(suite: Suite, plan: &mut StudyPlan, batch: &Batch) -> anyhow::Result<Vec<Planned>> {
     let figures = experiments::figures()?;
     let options = batch.options();
     claims::plan_suite(suite.claims, &figures, plan, &options)

@@ -8,19 +8,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
-use kvdrive_config::Document;
-use kvdrive_device::engines::looks_at;
 use kvdrive_results::ResultCache;
-use kvdrive_run::many::{RunSession, check, run_sessions_until, sessions};
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::{Report, compare_in as comparison, has_set, record};
-use kvdrive_run::{HistogramLog, Progress, Watch, cumulative, run_session_watched};
-use kvdrive_text::number_of;
+use kvdrive_run::{HistogramLog, cumulative};
 use kvdrive_text::output::{check_apart, check_writable};
 use serde_json::Value;
 
 use crate::cache::Remember;
 use crate::output;
-use crate::progress::Bars;
+use crate::runs::{conduct, jobs};
 use crate::settings::{Settings, tell_capacity};
 use crate::watch::{STOPPED, stop_on_interrupt};
 
@@ -65,10 +62,10 @@ impl Compare {
         files.into_iter().try_for_each(output::check_json)?;
         [histogram, cdf].into_iter().flatten().try_for_each(check_writable)?;
         tell_capacity(&documents);
-        let stop = stop_on_interrupt()?;
+        let (plan, stop) = (Plan::sharing(documents)?, stop_on_interrupt()?);
         let ran = match histogram.or(cdf) {
-            None => run_with_bars(&documents, &self.remember.cache(), &stop)?,
-            Some(_) => self.run_with_latencies(&documents, &stop)?,
+            None => Ran::of(&plan, &self.remember.cache(), &stop)?,
+            Some(_) => self.run_with_latencies(&plan, &stop)?,
         };
         let reports = &ran.reports;
         if to_output == 0 {
@@ -85,26 +82,24 @@ impl Compare {
     }
 
     /// Computes every run, since reports that are remembered have no histograms, and writes the latencies.
-    fn run_with_latencies(&self, documents: &[Document], stop: &Arc<AtomicBool>) -> anyhow::Result<Ran> {
-        let seen = Mutex::new(BTreeMap::new());
-        let run = |runs: &[Document], progress: Progress<'_>| {
-            let watch = Watch { stop: stop.clone(), ..Watch::progress(progress) };
-            let ended = run_session_watched(runs, &watch)?;
-            let mut seen = seen.lock().expect("nothing panics under it");
-            let reports = runs.iter().zip(ended).map(|(document, mut ran)| {
-                seen.insert(document.to_string(), std::mem::take(&mut ran.latencies));
-                ran.whole()
-            });
-            reports.collect()
-        };
-        let ran = run_all(documents, &ResultCache::none(), stop, &run)?;
+    fn run_with_latencies(&self, plan: &Plan, stop: &Arc<AtomicBool>) -> anyhow::Result<Ran> {
+        let (cache, seen) = (ResultCache::none(), Mutex::new(BTreeMap::new()));
+        conduct(plan, &cache, jobs(None), stop, |order, how| {
+            cache.carry_out(plan, order, how, &|run, ran| {
+                let mut ran = ran?;
+                let latencies = std::mem::take(&mut ran.latencies);
+                seen.lock().expect("nothing panics under it").insert(run, (ran.whole()?, latencies));
+                Ok(())
+            })
+        })?;
         let seen = seen.into_inner().expect("no run panicked");
-        let latencies: Vec<_> =
-            documents.iter().filter_map(|document| seen.get(&document.to_string())).collect();
+        let (reports, latencies): (Vec<_>, Vec<_>) = seen.into_values().unzip();
+        let asked = plan.documents().len();
+        let ran = Ran { reports, asked, is_stopped: stop.load(Ordering::Relaxed) };
         let of_run = |report: &Report| own_settings(report, &ran.reports);
         let settings: Vec<String> = ran.reports.iter().map(of_run).collect();
         if let Some(path) = &self.cdf {
-            let runs = settings.iter().map(String::as_str).zip(latencies.iter().copied());
+            let runs = settings.iter().map(String::as_str).zip(&latencies);
             output::write(path, &cumulative::csv(runs))?;
         }
         if let Some(path) = &self.histogram {
@@ -112,7 +107,7 @@ impl Compare {
             let head = std::iter::once(format!("kvdrive {}", kvdrive_revision::REVISION)).chain(numbered);
             let head = head.collect::<Vec<_>>().join("\n");
             let mut log = HistogramLog::new(BufWriter::new(File::create(path)?), &head)?;
-            for (number, (report, latencies)) in (1..).zip(ran.reports.iter().zip(latencies)) {
+            for (number, (report, latencies)) in (1..).zip(ran.reports.iter().zip(&latencies)) {
                 let tagged =
                     latencies.iter().map(|(kind, histogram)| (format!("{number}.{kind}"), histogram));
                 log.interval(0, report.time.virtual_ns, tagged)?;
@@ -152,6 +147,13 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// Runs `plan` on all cores, except what is remembered, until `stop` is set.
+    pub fn of(plan: &Plan, cache: &ResultCache, stop: &Arc<AtomicBool>) -> anyhow::Result<Ran> {
+        let reports = conduct(plan, cache, jobs(None), stop, |order, how| cache.reports(plan, order, how))?;
+        let (asked, is_stopped) = (reports.len(), stop.load(Ordering::Relaxed));
+        Ok(Ran { reports: reports.into_iter().flatten().collect(), asked, is_stopped })
+    }
+
     /// Ends the program, after the reports so far were printed, if it was interrupted.
     pub fn end(self) {
         if self.is_stopped {
@@ -168,53 +170,3 @@ impl Ran {
 pub const HELP_OF_LISTS: &str = "Every option takes a list, as --transfer prp,piggyback, and so does --set: --set \
      flash.channels=4,8. Every combination is run; runs that differ in nothing but the seed are one row, with mean and \
      spread.";
-
-/// Runs `documents` on all cores with a bar for each drive, except those that are remembered, until `stop` is set.
-pub fn run_with_bars(
-    documents: &[Document],
-    cache: &ResultCache,
-    stop: &Arc<AtomicBool>,
-) -> anyhow::Result<Ran> {
-    let run = |runs: &[Document], progress: Progress<'_>| {
-        cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
-    };
-    run_all(documents, cache, stop, &run)
-}
-
-fn run_all(
-    documents: &[Document],
-    cache: &ResultCache,
-    stop: &AtomicBool,
-    run: RunSession<'_>,
-) -> anyhow::Result<Ran> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    check(documents)?;
-    let ahead = cache.ahead(documents, &sessions(documents)?)?;
-    output::tell(&ahead.in_words(threads));
-    let mut labels = vec![String::new(); documents.len()];
-    for session in &ahead.sessions {
-        labels[session[0]] = label(&documents[session[0]], session.len())?;
-    }
-    let bars = Bars::new(&labels);
-    let update = |index: usize, done: u64, total: u64| bars.update(index, done, total);
-    let reports = run_sessions_until(documents, &ahead.sessions, threads, run, &update, stop);
-    Remember::end(cache);
-    let reports = reports?.into_iter().flatten().collect();
-    Ok(Ran { reports, asked: documents.len(), is_stopped: stop.load(Ordering::Relaxed) })
-}
-
-fn label(document: &Document, runs: usize) -> anyhow::Result<String> {
-    let config = document.config()?;
-    let (engine, workload) = (&config.engine.name, &config.workload.name);
-    Ok(match (engine.as_str(), runs) {
-        _ if config.has_store_on_host() => format!("{workload} {} on host", config.host.store),
-        (engine, 1) if looks_at(engine, "packing") => {
-            format!("{workload} {} {}", config.host.transfer.method, config.engines.lsm.packing.policy)
-        }
-        (_, 1) => format!("{engine} {workload}"),
-        _ => {
-            let dram = document.dram_point().unwrap_or(config.engines.hash.dram_accounting.name());
-            format!("{engine} {dram} {}", number_of(runs as u64, "workload"))
-        }
-    })
-}

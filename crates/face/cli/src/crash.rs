@@ -14,7 +14,7 @@ use kvdrive_probe::crash::mutants::MUTANTS;
 use kvdrive_probe::crash::{Cuts, Trial, Verdict};
 use kvdrive_probe::storm::SMALL;
 use kvdrive_run::Watch;
-use kvdrive_run::many::in_model_time;
+use kvdrive_run::plan::in_model_time;
 use kvdrive_text::scaled::{self, time};
 use kvdrive_text::{grouped, number_of};
 

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_nvme::batch::BATCH_REQUESTS_MAX;
 use kvdrive_probe::explain::{Explanation, Kind, explain};
-use kvdrive_run::many::in_model_time;
+use kvdrive_run::plan::in_model_time;
 use kvdrive_sim::TraceEntry;
 use kvdrive_text::scaled::time;
 use kvdrive_text::{grouped, wrap};

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use clap::Args;
 use kvdrive_experiments as experiments;
-use kvdrive_experiments::runs::Plan;
+use kvdrive_experiments::runs::StudyPlan;
 use kvdrive_figures::{Planned, svg, terminal};
 use kvdrive_text::input::read_text;
 use kvdrive_text::output::{check_apart, check_writable};
@@ -49,7 +49,7 @@ impl Figure {
         check_apart(&[("the figure", file), ("--svg", self.svg.as_deref()), ("--json", json)])?;
         output::check_json(self.json.as_ref())?;
         self.svg.iter().try_for_each(|path| check_writable(path))?;
-        let mut plan = Plan::new(self.batch.options());
+        let mut plan = StudyPlan::new(self.batch.options());
         let planned = Planned::new(read(name)?, &mut plan)?;
         let (results, interrupted) = self.batch.run_so_far(plan)?;
         let charts = planned.charts(&results)?;

@@ -30,6 +30,7 @@ mod progress;
 mod replay;
 mod report;
 mod run;
+mod runs;
 mod secret;
 mod serve;
 mod settings;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use indicatif::{HumanCount, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use kvdrive_figures::number;
 use kvdrive_probe::image::Checked;
 use kvdrive_run::RunProgress;
@@ -21,43 +21,29 @@ fn style(template: &str) -> ProgressStyle {
     })
 }
 
-/// A bar for each run.
-pub struct Bars {
-    bars: Vec<ProgressBar>,
-    all: MultiProgress,
-}
+/// The bar of one run or one measurement, on a terminal.
+pub struct Bar(ProgressBar);
 
-impl Bars {
-    /// A bar for each label; it shows up when its run begins.
-    pub fn new(labels: &[String]) -> Bars {
-        let all = MultiProgress::with_draw_target(ProgressDrawTarget::stderr_with_hz(8));
-        let width = labels.iter().map(String::len).max().unwrap_or(0);
+impl Bar {
+    /// A bar that shows up with the first progress.
+    pub fn new(label: &'static str) -> Bar {
         let style = style("{prefix} {bar:32} {percent:>3}% {rate:>14} {eta:>4} left  {wide_msg}");
-        let bars = labels
-            .iter()
-            .map(|label| {
-                ProgressBar::no_length().with_style(style.clone()).with_prefix(format!("{label:width$}"))
-            })
-            .collect();
-        Bars { bars, all }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+        Bar(bar.with_style(style).with_prefix(label))
     }
 
-    /// Shows the modelled figures of run `index` beside its bar. The rate in the bar itself is that of this machine.
-    pub fn say(&self, index: usize, going: RunProgress) {
-        self.bars[index].set_message(in_words(going));
+    /// Shows the modelled figures of the run beside its bar. The rate in the bar itself is that of this machine.
+    pub fn say(&self, going: RunProgress) {
+        self.0.set_message(in_words(going));
     }
 
-    /// Run `index` has done `done` of `total` operations.
-    pub fn update(&self, index: usize, done: u64, total: u64) {
-        let bar = &self.bars[index];
-        if bar.length().is_none() {
-            self.all.add(bar.clone());
-        }
+    /// The run has done `done` of `total` operations.
+    pub fn update(&self, done: u64, total: u64) {
         // The length of a trace is known only as it is read.
-        bar.set_length(total);
-        bar.set_position(done);
+        self.0.set_length(total);
+        self.0.set_position(done);
         if done == total {
-            bar.finish_and_clear();
+            self.0.finish_and_clear();
         }
     }
 }

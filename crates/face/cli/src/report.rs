@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kvdrive_claims as claims;
-use kvdrive_experiments::runs::{Extent, Plan, Results};
+use kvdrive_experiments::runs::{Extent, Results, StudyPlan};
 use kvdrive_experiments::{self as experiments, Figure};
 use kvdrive_figures::{Planned, svg};
 use kvdrive_page::{Content, page};
@@ -33,7 +33,7 @@ impl Report {
     /// Runs everything and writes the page; an error, after that, when a claim regressed.
     pub fn run(&self) -> anyhow::Result<()> {
         let options = self.batch.options();
-        let mut plan = Plan::new(options.clone());
+        let mut plan = StudyPlan::new(options.clone());
         let suites =
             self.suites.iter().map(|name| claims::suite(name)).collect::<anyhow::Result<Vec<_>>>()?;
         let notes = suites.iter().flat_map(|suite| suite.notes.clone()).collect();

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use kvdrive_config::{Document, RunOptions};
 use kvdrive_host::reach::Remote;
 use kvdrive_results::ResultCache;
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::{Connected, Report, Verified, compare_in as comparison};
 use kvdrive_run::wall::connected::run_connected;
 use kvdrive_run::wall::{WallOptions, run_wall_watched};
@@ -14,10 +15,10 @@ use kvdrive_sim::wall::Pace;
 use kvdrive_text::grouped;
 use kvdrive_text::output::check_apart;
 
-use crate::compare::run_with_bars;
+use crate::compare::Ran;
 use crate::connect::Connection;
 use crate::output;
-use crate::progress::Bars;
+use crate::progress::Bar;
 use crate::settings::{Settings, fault_rules, tell_capacity};
 use crate::verdict::{judge, verdict_of};
 use crate::watch::{STOPPED, WatchOptions, Watcher, stop_on_interrupt};
@@ -103,8 +104,8 @@ impl Run {
         output::check_json(self.json.as_ref())?;
         let rules = fault_rules(self.faults.as_ref(), &document)?;
         tell_capacity([&document]);
-        let bars = Bars::new(&["running".to_owned()]);
-        let progress = |done, total| bars.update(0, done, total);
+        let bar = Bar::new("running");
+        let progress = |done, total| bar.update(done, total);
         let set: Vec<_> =
             document.user_settings().into_iter().map(|(key, value)| format!("{key}={value}")).collect();
         let of = [document.profile_name(), &set.join(" ")].join(" ");
@@ -114,7 +115,7 @@ impl Run {
             let only_verifies = options.get("verify-only").is_some();
             return self.run_connected(&document, &remotes, only_verifies, watcher, &progress);
         }
-        let going = |going| bars.say(0, going);
+        let going = |going| bar.say(going);
         let watch = Watch { going: Some(&going), ..watcher.watch(&progress) };
         let ran = if document.config()?.run.clock == "wall" {
             anyhow::ensure!(self.faults.is_none(), "--faults: only in model time (--clock virtual)");
@@ -198,7 +199,7 @@ impl Run {
         output::check_json(self.json.as_ref())?;
         tell_capacity(&documents);
         let stop = stop_on_interrupt()?;
-        let ran = run_with_bars(&documents, &ResultCache::none(), &stop)?;
+        let ran = Ran::of(&Plan::sharing(documents)?, &ResultCache::none(), &stop)?;
         if self.json.as_deref() != Some("-") {
             output::print(&comparison(&ran.reports, output::columns()));
         }

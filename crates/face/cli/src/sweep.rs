@@ -6,17 +6,17 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use kvdrive_config::Document;
 use kvdrive_experiments::sweep::{Row, Shard, SweepFile, merge, rows};
-use kvdrive_run::many::run_each;
-use kvdrive_run::{Progress, Watch};
+use kvdrive_run::FinishedRun;
+use kvdrive_run::plan::Plan;
 use kvdrive_text::input::read_text;
 use kvdrive_text::number_of;
 use kvdrive_text::output::{check_apart, check_is_file, shown};
+use serde_json::Value;
 
-use crate::batch::{TotalBar, jobs};
 use crate::cache::Remember;
 use crate::output;
+use crate::runs::{conduct, jobs};
 use crate::settings::at_least_one;
 use crate::watch::{STOPPED, stop_on_interrupt};
 
@@ -67,41 +67,26 @@ impl Sweep {
             number_of(rows.len() as u64, "row"),
             left.len()
         ));
-        let documents: Vec<Document> = left.iter().map(|row| row.document.clone()).collect();
-        let (cache, jobs) = (self.remember.cache(), jobs(self.jobs));
-        let sessions: Vec<_> = (0..documents.len()).map(|index| vec![index]).collect();
-        let ahead = cache.ahead(&documents, &sessions)?;
-        let stop = stop_on_interrupt()?;
-        if !documents.is_empty() {
-            output::tell(&ahead.in_words(jobs));
-        }
-        let bar = TotalBar::new(&documents, &ahead)?;
-        let sink = Mutex::new(Sink { file, written: 0, error: None });
-        let run = |runs: &[Document], progress: Progress<'_>| {
-            cache.run_session_watched(runs, &Watch { stop: stop.clone(), ..Watch::progress(progress) })
-        };
-        run_each(
-            &documents,
-            &ahead.sessions.concat(),
-            jobs,
-            &run,
-            &|index, done, total| bar.update(index, done, total),
-            &|index, report| {
-                let mut sink = sink.lock().expect("a run that panics ends the program");
+        let plan = Plan::apart(left.iter().map(|row| row.document.clone()).collect());
+        let (cache, stop) = (self.remember.cache(), stop_on_interrupt()?);
+        // The file, and how many lines were added to it.
+        let sink = Mutex::new((file, 0));
+        conduct(&plan, &cache, jobs(self.jobs), &stop, |order, how| {
+            cache.carry_out(&plan, order, how, &|run, ran| {
+                let row = left[run];
+                let report = ran.and_then(FinishedRun::whole);
+                let report = report.with_context(|| Value::from(row.settings.clone()).to_string())?;
                 // The row of a run that was stopped would not be computed again.
-                if stop.load(Ordering::Relaxed) && report.as_ref().map_or(true, |report| report.is_stopped) {
-                    return false;
+                if !report.is_stopped {
+                    let line = row.line(&report)?;
+                    let (file, written) = &mut *sink.lock().expect("nothing panics under it");
+                    file.add(&line)?;
+                    *written += 1;
                 }
-                let line = report
-                    .with_context(|| serde_json::Value::from(left[index].settings.clone()).to_string())
-                    .and_then(|report| left[index].line(&report));
-                sink.add(line)
-            },
-        );
-        Remember::end(&cache);
-        bar.finish();
-        let Sink { written, error, .. } = sink.into_inner().expect("no run panicked");
-        error.map_or(Ok(()), Err)?;
+                Ok(())
+            })
+        })?;
+        let (_, written) = sink.into_inner().expect("no run panicked");
         if stop.load(Ordering::Relaxed) {
             output::tell(&format!(
                 "kvdrive: stopped; {} of {} done in {}, and the same command continues",
@@ -123,24 +108,5 @@ impl Sweep {
         };
         let files = self.merge.iter().map(read).collect::<anyhow::Result<Vec<_>>>()?;
         output::write(out, &merge(&files, rows)?)
-    }
-}
-
-/// The file of the lines, and the first error.
-struct Sink {
-    file: SweepFile,
-    /// Lines added.
-    written: usize,
-    error: Option<anyhow::Error>,
-}
-
-impl Sink {
-    /// Adds a line; false when something is wrong and nothing more should be run.
-    fn add(&mut self, line: anyhow::Result<String>) -> bool {
-        match line.and_then(|line| self.file.add(&line)) {
-            Ok(()) => self.written += 1,
-            Err(error) => _ = self.error.get_or_insert(error),
-        }
-        self.error.is_none()
     }
 }

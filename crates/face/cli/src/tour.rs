@@ -3,10 +3,11 @@
 use clap::Args;
 use kvdrive_config::{DEFAULT_PROFILE, Document};
 use kvdrive_results::ResultCache;
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::compare_in as comparison;
 use kvdrive_text::grouped;
 
-use crate::compare::run_with_bars;
+use crate::compare::Ran;
 use crate::output;
 use crate::settings::at_least_one;
 use crate::watch::stop_on_interrupt;
@@ -41,7 +42,7 @@ impl Tour {
         // It shows how fast the program is, so nothing of it is remembered.
         let stop = stop_on_interrupt()?;
         let show = |documents: Vec<Document>| {
-            let ran = run_with_bars(&documents, &ResultCache::none(), &stop)?;
+            let ran = Ran::of(&Plan::sharing(documents)?, &ResultCache::none(), &stop)?;
             output::print(&comparison(&ran.reports, output::columns()));
             ran.end();
             anyhow::Ok(())

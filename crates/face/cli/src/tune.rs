@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use kvdrive_text::output::{check_apart, check_writable};
 
-use crate::batch::jobs;
 use crate::output;
+use crate::runs::jobs;
 use crate::settings::{Settings, at_least_one, tell_capacity};
 
 /// Stores of one exploratory run, unless --ops says otherwise: fewer than fill a memtable.

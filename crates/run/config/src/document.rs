@@ -259,6 +259,11 @@ impl Document {
         values
     }
 
+    /// Profile and [values](Document::values) as text: runs of one program are the same if theirs are.
+    pub fn identity(&self) -> String {
+        format!("{} {}", self.profile, self.values())
+    }
+
     /// Every key with the origin its comment states.
     pub fn origins(&self) -> Vec<(String, Origin)> {
         let mut origins = Vec::new();

@@ -9,6 +9,7 @@ mod document;
 mod dram;
 mod drive;
 pub mod faults;
+pub mod grid;
 mod ignored;
 mod options;
 #[cfg(test)]

@@ -1,13 +1,12 @@
-//! Planning of runs: which of them are remembered, in which order the others run, and how long these will
-//! take.
+//! The order of runs: which of them are remembered, in which order the others run, and how long these will take.
 //!
 //! The estimate for a session is the time in an earlier entry of it, of any revision of the program. Without
 //! such an entry, it is the number of its operations times the usual time of one operation.
 
 use std::collections::BTreeMap;
 
-use kvdrive_config::Document;
 use kvdrive_run::operations_of_session;
+use kvdrive_run::plan::Plan;
 
 use crate::key::EntryKey;
 use crate::{ResultCache, entry};
@@ -30,19 +29,20 @@ pub struct RunOrder {
 }
 
 impl ResultCache {
-    /// The order and the estimates for these runs, grouped into sessions by index.
+    /// The order and the estimates for the runs of `plan`.
     ///
     /// # Errors
-    /// A document is no valid configuration, or its workload cannot be built.
-    pub fn ahead(&self, documents: &[Document], sessions: &[Vec<usize>]) -> anyhow::Result<RunOrder> {
+    /// [`Plan::check`] refuses a run, or its workload cannot be built.
+    pub fn ahead(&self, plan: &Plan) -> anyhow::Result<RunOrder> {
+        plan.check()?;
         let mut latest: BTreeMap<String, _> = BTreeMap::new();
         for (name, used) in self.folder.iter().flat_map(|folder| folder.names()) {
             let of_runs = latest.entry(EntryKey::runs_of(&name).to_owned()).or_insert((used, name.clone()));
             *of_runs = (used, name).max(of_runs.clone());
         }
         let (mut to_run, mut remembered) = (Vec::new(), Vec::new());
-        for session in sessions {
-            let runs: Vec<Document> = session.iter().map(|run| documents[*run].clone()).collect();
+        for session in plan.sessions() {
+            let runs = plan.of(session);
             let known = self.folder.as_ref().zip(self.key(&runs)?);
             if known.as_ref().is_some_and(|(folder, key)| folder.has(key.name())) {
                 remembered.push(session.clone());

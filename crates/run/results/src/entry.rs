@@ -18,10 +18,10 @@ const HEAD: &str = "kvdrive results 1\n";
 
 /// The entry of a session. `None` if its reports would not be read back unchanged, for example with fault
 /// rules or a number that JSON cannot express.
-pub(crate) fn encode(key: &EntryKey, reports: &[Report], documents: &[Document]) -> Option<Vec<u8>> {
+pub(crate) fn encode(key: &EntryKey, reports: &[&Report], documents: &[Document]) -> Option<Vec<u8>> {
     let body = format!("{}\n{}\n", key.text, serde_json::to_string(reports).ok()?);
     let bytes = format!("{HEAD}{:032x}\n{body}", xxh3_128(body.as_bytes())).into_bytes();
-    decode(&bytes, key, documents).filter(|again| again == reports)?;
+    decode(&bytes, key, documents).filter(|again| again.iter().eq(reports.iter().copied()))?;
     Some(bytes)
 }
 

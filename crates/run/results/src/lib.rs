@@ -1,4 +1,4 @@
-//! Reports of runs in model time, remembered on disk.
+//! Runs of a plan carried out side by side, and their reports remembered on disk.
 //!
 //! Such a run is a function of the program, of its configuration (the seed included) and of the trace that it
 //! reads. [`ResultCache::run_session`] looks up the reports of a session by these three, and runs the session
@@ -13,9 +13,13 @@
 //! regular file; of workloads and packing policies that a program brings as code; and runs with fault rules,
 //! which do not use the cache.
 //!
+//! [`ResultCache::ahead`] orders the runs of a plan and says how many there are and how long they take;
+//! [`ResultCache::carry_out`] is the one loop over runs, for every command.
+//!
 //! This crate takes no part in a run and computes no figure: without a cache the reports are the same.
 
 mod ahead;
+mod carry_out;
 mod entry;
 mod folder;
 mod key;
@@ -25,9 +29,10 @@ use std::sync::Mutex;
 
 use kvdrive_config::Document;
 use kvdrive_run::report::Report;
-use kvdrive_run::{FinishedRun, Progress, Watch, run_session_watched};
+use kvdrive_run::{FinishedRun, Watch, run_session_watched};
 
 pub use ahead::RunOrder;
+pub use carry_out::{Conduct, Ended};
 pub use folder::{DEFAULT_LIMIT_BYTES, Usage, folder_of_user};
 pub use key::program;
 
@@ -54,66 +59,28 @@ impl ResultCache {
         ResultCache { folder: None, program: String::new(), failure: Mutex::new(None) }
     }
 
-    /// The reports of runs that follow each other on one drive: remembered ones, or else those of
-    /// [`kvdrive_run::run_session`], which are then remembered.
+    /// Runs that follow each other on one drive: with their remembered reports, or else run, and their reports remembered.
+    /// `watch` may stop the runs. Reports of runs that were stopped or are not whole are returned and not remembered.
     ///
     /// # Errors
-    /// As [`kvdrive_run::run_session`]. A cache that cannot be written is no error; see
-    /// [`failure`](ResultCache::failure).
-    pub fn run_session(&self, documents: &[Document], progress: Progress<'_>) -> anyhow::Result<Vec<Report>> {
-        self.run_session_watched(documents, &Watch::progress(progress))
-    }
-
-    /// As [`run_session`](ResultCache::run_session); `watch` may stop the runs, and reports of runs that were
-    /// stopped are returned and not remembered.
-    ///
-    /// # Errors
-    /// As [`run_session`](ResultCache::run_session).
-    pub fn run_session_watched(
-        &self,
-        documents: &[Document],
-        watch: &Watch<'_>,
-    ) -> anyhow::Result<Vec<Report>> {
-        let mut stopped = None;
-        let remembered = self.reports(documents, watch.progress, |documents, _| {
-            let ran = run_session_watched(documents, watch)?;
-            let is_stopped = ran.iter().any(|ran| ran.report.is_stopped);
-            let reports: Vec<_> = ran.into_iter().map(FinishedRun::whole).collect::<anyhow::Result<_>>()?;
-            if is_stopped {
-                stopped = Some(reports);
-                anyhow::bail!("stopped: no result of this configuration");
+    /// As [`run_session_watched`]. A cache that cannot be written is no error; see [`failure`](ResultCache::failure).
+    pub fn run_session(&self, documents: &[Document], watch: &Watch<'_>) -> anyhow::Result<Vec<FinishedRun>> {
+        let known = self.folder.as_ref().zip(self.key(documents)?);
+        if let Some(reports) = known.as_ref().and_then(|(folder, key)| remembered(folder, key, documents)) {
+            let finished = |report| FinishedRun { report, latencies: Vec::new(), failure: None };
+            return Ok(reports.into_iter().map(finished).collect());
+        }
+        let runs = run_session_watched(documents, watch)?;
+        let is_whole = |ran: &FinishedRun| ran.failure.is_none() && !ran.report.is_stopped;
+        if let Some((folder, key)) = known.filter(|_| runs.iter().all(is_whole)) {
+            let reports: Vec<&Report> = runs.iter().map(|ran| &ran.report).collect();
+            if let Some(bytes) = entry::encode(&key, &reports, documents)
+                && let Err(error) = folder.write(key.name(), &bytes)
+            {
+                self.failure.lock().expect("nothing panics under it").get_or_insert(error);
             }
-            Ok(reports)
-        });
-        stopped.map_or(remembered, Ok)
-    }
-
-    /// As [`run_session`](ResultCache::run_session); sessions that are not remembered are run by `run`.
-    ///
-    /// # Errors
-    /// The errors of `run`.
-    pub fn reports(
-        &self,
-        documents: &[Document],
-        progress: Progress<'_>,
-        run: impl FnOnce(&[Document], Progress<'_>) -> anyhow::Result<Vec<Report>>,
-    ) -> anyhow::Result<Vec<Report>> {
-        let Some((folder, key)) = self.folder.as_ref().zip(self.key(documents)?) else {
-            return run(documents, progress);
-        };
-        if let Some(reports) =
-            folder.read(key.name()).and_then(|bytes| entry::decode(&bytes, &key, documents))
-        {
-            folder.touch(key.name());
-            return Ok(reports);
         }
-        let reports = run(documents, progress)?;
-        if let Some(bytes) = entry::encode(&key, &reports, documents)
-            && let Err(error) = folder.write(key.name(), &bytes)
-        {
-            self.failure.lock().expect("nothing panics under it").get_or_insert(error);
-        }
-        Ok(reports)
+        Ok(runs)
     }
 
     /// The folder of the entries; `None`: nothing is remembered.
@@ -154,4 +121,10 @@ impl ResultCache {
     fn key(&self, documents: &[Document]) -> anyhow::Result<Option<EntryKey>> {
         EntryKey::of(&self.program, documents)
     }
+}
+
+fn remembered(folder: &Folder, key: &EntryKey, documents: &[Document]) -> Option<Vec<Report>> {
+    let reports = entry::decode(&folder.read(key.name())?, key, documents)?;
+    folder.touch(key.name());
+    Some(reports)
 }

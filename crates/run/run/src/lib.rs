@@ -22,7 +22,7 @@
 //! | `seen`, `tally`, `intervals`, `series` | what applications saw, in all and over time |
 //! | `snapshot`, `outcome`, `limits` | the counters of a run, and the report that is made of them |
 //! | [`report`], [`cumulative`], [`declared`] | the report, as data, text and JSON; the counters that it can have |
-//! | [`many`] | runs side by side |
+//! | [`plan`] | several runs: which there are, and which share a drive |
 //! | [`memory`] | memory of this machine and of this program; a run that ends before it is used up |
 //! | [`watch`](Watch) | progress, intervals and a stop from outside |
 
@@ -35,11 +35,11 @@ mod history;
 mod intervals;
 mod kinds;
 mod limits;
-pub mod many;
 pub mod memory;
 mod modelled;
 mod outcome;
 mod places;
+pub mod plan;
 pub mod report;
 pub mod revision;
 mod scan;

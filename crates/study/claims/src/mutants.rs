@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Planned, Standing, Suite};
 use kvdrive_config::{Document, PROFILES};
-use kvdrive_experiments::runs::{Alteration, Options, Plan, Results};
+use kvdrive_experiments::runs::{Alteration, Options, Results, StudyPlan};
 use kvdrive_experiments::{Figure, assignments, from_toml};
 use kvdrive_text::{WIDTH, wrap};
 
@@ -164,7 +164,7 @@ pub fn plan(
     suite: &Suite,
     mutants: Mutants,
     figures: &[Figure],
-    plan: &mut Plan,
+    plan: &mut StudyPlan,
     options: &Options,
 ) -> anyhow::Result<Vec<Trial>> {
     // The claims without the mutant: their runs show whether the mutant is in any of them.
@@ -174,9 +174,9 @@ pub fn plan(
         claim.seeds.clear();
         claim.emulator = None;
         claim.beside.clear();
-        let mut alone = Plan::new(options.clone());
+        let mut alone = StudyPlan::new(options.clone());
         Planned::new(claim.clone(), figures, &mut alone, options)?;
-        claims.push((claim, alone.documents().to_vec()));
+        claims.push((claim, alone.runs().documents().to_vec()));
     }
     let mut trials = Vec::new();
     for mutant in mutants.list {

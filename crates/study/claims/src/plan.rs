@@ -1,6 +1,6 @@
 //! The runs of a claim, asked of a plan.
 
-use kvdrive_experiments::runs::{Extent, Options, Plan, RunId};
+use kvdrive_experiments::runs::{Extent, Options, RunId, StudyPlan};
 use kvdrive_experiments::{Figure, missing};
 
 use super::claim::{Claim, Condition};
@@ -33,7 +33,7 @@ pub const QUICK_OPERATIONS: u64 = 40_000_000;
 pub fn plan_suite(
     claims: Vec<Claim>,
     figures: &[Figure],
-    plan: &mut Plan,
+    plan: &mut StudyPlan,
     options: &Options,
 ) -> anyhow::Result<Vec<Planned>> {
     if options.extent != Extent::Quick {
@@ -41,7 +41,7 @@ pub fn plan_suite(
     }
     let mut alone = Vec::new();
     for (place, claim) in claims.iter().enumerate() {
-        let mut own = Plan::new(options.clone());
+        let mut own = StudyPlan::new(options.clone());
         Planned::new(claim.clone(), figures, &mut own, options)?;
         alone.push((own.operations(), place));
     }
@@ -73,7 +73,7 @@ impl Planned {
     pub fn new(
         mut claim: Claim,
         figures: &[Figure],
-        plan: &mut Plan,
+        plan: &mut StudyPlan,
         options: &Options,
     ) -> anyhow::Result<Planned> {
         let (as_usual, is_altered) = (options.as_usual(), options.is_altered());
@@ -110,7 +110,7 @@ impl Planned {
 
 impl Claim {
     /// Adds the runs to `plan`; or returns the part that this build lacks for them.
-    fn plan(&self, figures: &[Figure], plan: &mut Plan) -> anyhow::Result<Result<Runs, String>> {
+    fn plan(&self, figures: &[Figure], plan: &mut StudyPlan) -> anyhow::Result<Result<Runs, String>> {
         let mut all = Vec::new();
         for condition in std::iter::once(None).chain(self.conditions().map(Some)) {
             let mut points = Vec::new();

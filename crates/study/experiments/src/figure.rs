@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::available::missing;
 use super::chapters::Chapter;
 use super::expression::Expression;
-use super::runs::{Asked, Assignments, Counts, Plan, RunId};
+use super::runs::{Asked, Assignments, Counts, RunId, StudyPlan};
 
 /// How a number was obtained. Every number is printed with its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -220,13 +220,13 @@ impl Grid {
     ///
     /// # Errors
     /// A setting is wrong.
-    pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<Vec<Vec<Option<RunId>>>> {
+    pub fn plan(&self, plan: &mut StudyPlan) -> anyhow::Result<Vec<Vec<Option<RunId>>>> {
         let all = 0..self.series.len();
         all.map(|series| (0..self.points.len()).map(|point| self.plan_one(plan, series, point)).collect())
             .collect()
     }
 
-    fn plan_one(&self, plan: &mut Plan, series: usize, point: usize) -> anyhow::Result<Option<RunId>> {
+    fn plan_one(&self, plan: &mut StudyPlan, series: usize, point: usize) -> anyhow::Result<Option<RunId>> {
         if missing(&self.series[series].needs).is_some() {
             return Ok(None);
         }

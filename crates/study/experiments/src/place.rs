@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{anyhow, bail};
 
 use super::figure::Figure;
-use super::runs::{Asked, Plan, RunId};
+use super::runs::{Asked, RunId, StudyPlan};
 
 /// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name after the figure's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl PlacedRun {
     ///
     /// # Errors
     /// A setting is wrong.
-    pub fn plan(&self, plan: &mut Plan) -> anyhow::Result<RunId> {
+    pub fn plan(&self, plan: &mut StudyPlan) -> anyhow::Result<RunId> {
         Ok(plan.add_session(&self.session)?[self.place])
     }
 }

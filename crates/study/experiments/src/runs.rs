@@ -1,9 +1,8 @@
 //! The runs that figures and claims need; each is done once, however many of them need it.
 //!
-//! A [`Plan`] collects settings and assigns numbers to runs; equal settings are the same run. Runs that
-//! follow each other on one drive are requested together, as a session; sessions are the same if all their
-//! runs are. [`Plan::run`] executes all of them and yields [`Results`], from which expressions read numbers.
-//! The caller decides how runs are executed, on how many threads, and how progress is shown.
+//! A [`StudyPlan`] collects settings and makes a [`Plan`] of them, in which equal settings are the same run. Runs that
+//! follow each other on one drive are requested together, as a session. [`StudyPlan::run`] has all of them carried out
+//! by its caller and yields [`Results`], from which expressions read numbers.
 
 mod over_time;
 
@@ -16,6 +15,7 @@ use serde_json::Value;
 use super::expression::Expression;
 use kvdrive_config::{Assigned, Document, Scale};
 use kvdrive_run::operations_of_session;
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::Report;
 
 /// The name of [`Results::change`] in expressions.
@@ -155,13 +155,9 @@ impl Alteration {
 
 /// Runs to be done.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct StudyPlan {
     options: Options,
-    documents: Vec<Document>,
-    /// Numbers of the runs that follow each other on one drive.
-    sessions: Vec<Vec<usize>>,
-    /// Profiles and typed configurations of a session as JSON: sessions with equal ones are the same.
-    known: BTreeMap<String, Vec<RunId>>,
+    runs: Plan,
     /// Runs by the text of their settings and alterations: many claims request the same run, once for each
     /// mutant.
     asked: BTreeMap<String, Vec<RunId>>,
@@ -176,10 +172,10 @@ pub struct Plan {
     seed: Option<u64>,
 }
 
-impl Plan {
+impl StudyPlan {
     /// An empty plan.
-    pub fn new(options: Options) -> Plan {
-        Plan { seed: options.seeds.first().copied(), options, ..Plan::default() }
+    pub fn new(options: Options) -> StudyPlan {
+        StudyPlan { seed: options.seeds.first().copied(), options, ..StudyPlan::default() }
     }
 
     /// The number of the run with these settings; a new number if no run has them.
@@ -195,7 +191,7 @@ impl Plan {
     /// The numbers of runs that follow each other on one drive.
     ///
     /// # Errors
-    /// As [`add`](Plan::add).
+    /// As [`add`](StudyPlan::add).
     pub fn add_session(&mut self, asked: &[Asked]) -> anyhow::Result<Vec<RunId>> {
         let ask = format!("{asked:?} {:?} {:?}", self.seed, self.alteration);
         if let Some(known) = self.asked.get(&ask) {
@@ -208,28 +204,17 @@ impl Plan {
 
     fn add_new(&mut self, asked: &[Asked]) -> anyhow::Result<Vec<RunId>> {
         let documents = asked.iter().map(|asked| self.document(asked)).collect::<anyhow::Result<Vec<_>>>()?;
-        let mut identity = String::new();
-        for document in &documents {
-            document.config()?;
-            identity += &format!("{} {}\n", document.profile_name(), document.values());
+        let (runs, is_new) = self.runs.add(documents)?;
+        if is_new {
+            if self.options.extent == Extent::Quick {
+                self.operations += operations_of_session(&self.runs.of(&runs))?;
+            }
+            for asked in asked {
+                let scale = asked.scale.map(|usual| self.options.scale(usual));
+                self.scales.extend(scale.filter(|scale| !self.scales.contains(scale)));
+            }
         }
-        if let Some(known) = self.known.get(&identity) {
-            return Ok(known.clone());
-        }
-        let first = self.documents.len();
-        let session: Vec<usize> = (first..first + documents.len()).collect();
-        let runs: Vec<RunId> = session.iter().copied().map(RunId).collect();
-        self.known.insert(identity, runs.clone());
-        if self.options.extent == Extent::Quick {
-            self.operations += operations_of_session(&documents)?;
-        }
-        self.documents.extend(documents);
-        self.sessions.push(session);
-        for asked in asked {
-            let scale = asked.scale.map(|usual| self.options.scale(usual));
-            self.scales.extend(scale.filter(|scale| !self.scales.contains(scale)));
-        }
-        Ok(runs)
+        Ok(runs.into_iter().map(RunId).collect())
     }
 
     /// Sets the alteration of runs that are requested from now on, or removes it.
@@ -314,44 +299,34 @@ impl Plan {
         &self.scales
     }
 
-    /// The configuration of every run.
-    pub fn documents(&self) -> &[Document] {
-        &self.documents
+    /// The runs.
+    pub fn runs(&self) -> &Plan {
+        &self.runs
     }
 
     /// Refuses runs that cannot be done, before any of them is done.
     ///
     /// # Errors
-    /// A setting that no run reads, and as [`many::check`](kvdrive_run::many::check).
+    /// A setting that no run reads, and as [`Plan::check`].
     pub fn check(&self) -> anyhow::Result<()> {
-        if let Some(first) = self.documents.first() {
-            let configs = self.documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
+        let documents = self.runs.documents();
+        if let Some(first) = documents.first() {
+            let configs = documents.iter().map(Document::config).collect::<Result<Vec<_>, _>>()?;
             Assigned::lay_over(&mut first.clone(), self.options.settings())?.check_looked_at(&configs)?;
         }
-        kvdrive_run::many::check(self.sessions.iter().map(|session| &self.documents[session[0]]))
+        self.runs.check()
     }
 
-    /// Executes every run by `run_all`, which takes documents and the sessions (numbers of documents that
-    /// follow each other on one drive), and returns the reports in the order of the documents.
+    /// Has every run carried out by `carry_out`, which returns the reports in the order of the documents, and none of a
+    /// run that has not ended because it was stopped.
     ///
     /// # Errors
     /// A run failed, or an operation of one, so that its numbers have no meaning.
     pub fn run(
         self,
-        run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Report>>,
+        carry_out: impl FnOnce(&Plan) -> anyhow::Result<Vec<Option<Report>>>,
     ) -> anyhow::Result<Results> {
-        Results::new(run_all(&self.documents, &self.sessions)?.into_iter().map(Some).collect())
-    }
-
-    /// As [`run`](Plan::run); `run_all` was perhaps stopped, and returns none for a run that has not ended.
-    ///
-    /// # Errors
-    /// As `run`.
-    pub fn run_so_far(
-        self,
-        run_all: impl FnOnce(&[Document], &[Vec<usize>]) -> anyhow::Result<Vec<Option<Report>>>,
-    ) -> anyhow::Result<Results> {
-        Results::new(run_all(&self.documents, &self.sessions)?)
+        Results::new(carry_out(&self.runs)?)
     }
 }
 
@@ -456,7 +431,7 @@ mod tests {
             pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
         };
         let counts = Counts { usual: 10, full: 20 };
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         let a = plan
             .add("cosmos-plus", counts, &set(&[("host.transfer", "prp"), ("nand.enabled", "false")]))
             .unwrap();
@@ -468,7 +443,7 @@ mod tests {
         assert_ne!(a, c);
         let wrong = plan.add("cosmos-plus", counts, &set(&[("host.transfers", "prp")])).unwrap_err();
         assert!(wrong.to_string().starts_with("host.transfers: unknown key"), "{wrong}");
-        let ops: Vec<_> = plan.documents().iter().map(|d| d.config().unwrap().workload.ops).collect();
+        let ops: Vec<_> = plan.runs().documents().iter().map(|d| d.config().unwrap().workload.ops).collect();
         assert_eq!(ops, [10, 10]);
     }
 
@@ -485,15 +460,15 @@ mod tests {
             };
             names.iter().map(one).collect()
         };
-        let ops = |plan: &Plan| {
-            plan.documents().iter().map(|d| d.config().unwrap().workload.ops).collect::<Vec<_>>()
+        let ops = |plan: &StudyPlan| {
+            plan.runs().documents().iter().map(|d| d.config().unwrap().workload.ops).collect::<Vec<_>>()
         };
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         let both = plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap();
         assert_eq!(plan.add_session(&asked(&["plus-a", "plus-c"])).unwrap(), both);
         let alone = plan.add_session(&asked(&["plus-c"])).unwrap();
         assert!(!both.contains(&alone[0]), "after another run it is another run");
-        assert_eq!((ops(&plan), plan.sessions.len()), (vec![20, 20, 20], 2));
+        assert_eq!((ops(&plan), plan.runs().sessions().len()), (vec![20, 20, 20], 2));
         assert_eq!(plan.scales(), ["1/64".parse().unwrap()]);
         for (options, expected) in [
             (Options { extent: Extent::Full, ..Options::default() }, 12_800),
@@ -504,7 +479,7 @@ mod tests {
                 100,
             ),
         ] {
-            let mut plan = Plan::new(options);
+            let mut plan = StudyPlan::new(options);
             plan.add_session(&asked(&["plus-a"])).unwrap();
             assert_eq!(ops(&plan), [expected]);
         }
@@ -512,9 +487,9 @@ mod tests {
 
     #[test]
     fn what_did_not_happen_is_none() {
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         let run = plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();
-        let results = plan.run(|_, _| Ok(vec![Report::default()])).unwrap();
+        let results = plan.run(|_| Ok(vec![Some(Report::default())])).unwrap();
         let number = |text| results.number(run, &Expression::parse(text).unwrap());
         assert_eq!(number("nand.reads.gc_map + nand.programs.map").unwrap(), 0.0);
         assert!(number("nand.reads.gc_mop").is_err());
@@ -524,8 +499,11 @@ mod tests {
 
     #[test]
     fn reports_come_back_in_the_order_of_the_plan_and_failed_ones_not_at_all() {
-        let mut plan =
-            Plan::new(Options { extent: Extent::Full, set: vec!["run.seed=9".into()], ..Options::default() });
+        let mut plan = StudyPlan::new(Options {
+            extent: Extent::Full,
+            set: vec!["run.seed=9".into()],
+            ..Options::default()
+        });
         let short = plan.add("cosmos-plus", Counts { usual: 1, full: 2 }, &vec![]).unwrap();
         let long = plan.add("cosmos-plus", Counts { usual: 1, full: 3 }, &vec![]).unwrap();
         let report = |document: &Document| {
@@ -536,9 +514,9 @@ mod tests {
                 ..Report::default()
             }
         };
-        let results = plan.run(|documents, sessions| {
-            assert_eq!(sessions, [[0], [1]]);
-            Ok(documents.iter().map(report).collect())
+        let results = plan.run(|plan| {
+            assert_eq!(plan.sessions(), [[0], [1]]);
+            Ok(plan.documents().iter().map(|document| Some(report(document))).collect())
         });
         let results = results.unwrap();
         let stored = Expression::parse("value_bytes.stored + seed").unwrap();
@@ -549,11 +527,11 @@ mod tests {
             results.number(long, &unknown).unwrap_err().to_string().contains("value_bytes.kept: no number")
         );
 
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         plan.add("cosmos-plus", Counts { usual: 1, full: 1 }, &vec![]).unwrap();
-        let failed = plan.run(|_, _| {
+        let failed = plan.run(|_| {
             let ops = kvdrive_run::report::Ops { errors: 2, ..Default::default() };
-            Ok(vec![Report { ops, notes: vec!["first of 2 errors".into()], ..Report::default() }])
+            Ok(vec![Some(Report { ops, notes: vec!["first of 2 errors".into()], ..Report::default() })])
         });
         assert!(failed.unwrap_err().to_string().contains("2 operations failed"));
     }

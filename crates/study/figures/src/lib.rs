@@ -11,7 +11,7 @@ pub mod terminal;
 use libm::log10;
 use serde::Serialize;
 
-use kvdrive_experiments::runs::{Plan, Results, RunId};
+use kvdrive_experiments::runs::{Results, RunId, StudyPlan};
 use kvdrive_experiments::{Figure, Grid, Kind, Panel, Statement, Style, missing};
 use kvdrive_text::{grouped, with_decimals};
 
@@ -245,7 +245,7 @@ impl Planned {
     ///
     /// # Errors
     /// A setting is wrong.
-    pub fn new(figure: Figure, plan: &mut Plan) -> anyhow::Result<Planned> {
+    pub fn new(figure: Figure, plan: &mut StudyPlan) -> anyhow::Result<Planned> {
         let seeds = plan.options().seeds.clone();
         let each = if seeds.is_empty() { vec![None] } else { seeds.iter().copied().map(Some).collect() };
         let mut runs = Vec::new();

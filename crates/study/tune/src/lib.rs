@@ -8,13 +8,15 @@
 pub mod calibrate;
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use anyhow::ensure;
 use kvdrive_engines::hash;
 use kvdrive_nvme::PAGE_BYTES;
 
 use kvdrive_config::{Config, Document, Origin};
-use kvdrive_run::many::run_many;
+use kvdrive_results::{Conduct, ResultCache};
+use kvdrive_run::plan::Plan;
 use kvdrive_text::{grouped, with_decimals};
 
 /// Sizes at which all methods are measured: powers of two, and the sizes at which one more command is needed.
@@ -132,7 +134,10 @@ impl Probe<'_> {
             .iter()
             .map(|(bytes, method)| self.document(*bytes, METHODS[*method]))
             .collect::<Result<_, _>>()?;
-        let reports = run_many(&documents, self.threads, &|_, _, _| ())?;
+        // The runs take milliseconds each: to remember them would take longer.
+        let (cache, plan) = (ResultCache::none(), Plan::apart(documents));
+        let conduct = Conduct { threads: self.threads, stop: Arc::default(), progress: &|_, _, _| () };
+        let reports = cache.reports(&plan, &cache.ahead(&plan)?, &conduct)?;
         let cost = |report: kvdrive_run::report::Report| {
             let of = |class: &str| report.counts.of(&format!("traffic.payload_bytes{class}"));
             let (all, flits) = (of("") - of(".interrupt"), of(".cxl"));
@@ -142,7 +147,7 @@ impl Probe<'_> {
             let (traffic_bytes, flit_bytes) = (each(all), each(flits));
             Ok(Cost { response_ns, traffic_bytes, flit_bytes })
         };
-        reports.into_iter().map(cost).collect()
+        reports.into_iter().map(|report| cost(report.expect("no run was stopped"))).collect()
     }
 
     fn document(&self, bytes: u32, method: &str) -> anyhow::Result<Document> {

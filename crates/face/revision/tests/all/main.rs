@@ -4,6 +4,7 @@
 mod engines;
 mod files;
 mod libraries;
+mod plans;
 mod rooms;
 mod transports;
 

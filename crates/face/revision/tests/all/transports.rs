@@ -23,7 +23,7 @@ const CHOICE: [(&str, &str); 3] =
     [("access.rs", "crate::tcp::Options"), ("reach.rs", "crate::node"), ("reach.rs", "crate::tcp")];
 
 /// The code of each file below `folder`, without comments, by its path there.
-fn sources(folder: &Path, prefix: &str, found: &mut BTreeMap<String, String>) {
+pub fn sources(folder: &Path, prefix: &str, found: &mut BTreeMap<String, String>) {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let name = format!("{prefix}{}", path.file_name().unwrap().to_string_lossy());
@@ -31,7 +31,7 @@ fn sources(folder: &Path, prefix: &str, found: &mut BTreeMap<String, String>) {
             sources(&path, &format!("{name}/"), found);
             continue;
         }
-        let text = fs::read_to_string(&path).unwrap();
+        let text = String::from_utf8_lossy(&fs::read(&path).unwrap()).into_owned();
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         found.insert(name, code.collect::<Vec<_>>().join("\n"));
     }

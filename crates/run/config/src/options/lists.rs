@@ -1,10 +1,13 @@
 //! Options with lists: every combination is a run.
 
+use std::collections::BTreeSet;
+
 use kvdrive_declare::Rule;
 
 use super::{RunOptions, option_rows};
 use crate::assigned::key_of;
-use crate::{Config, ConfigError, Document, rules};
+use crate::grid::{Axis, combine};
+use crate::{ConfigError, Document, rules};
 
 /// Options whose values change slowest, slowest first, so that runs of the workloads of a list follow each
 /// other on one drive.
@@ -19,21 +22,20 @@ impl RunOptions {
     /// An option or key is wrong, contradicts another one, or changes none of the runs.
     pub fn documents(&self) -> Result<Vec<Document>, ConfigError> {
         self.check_lists()?;
-        let mut documents: Vec<(Config, Document)> = Vec::new();
-        for options in self.combinations() {
+        let (mut documents, mut configs, mut known) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for options in self.combinations()? {
             let document = options.document_of_one_run()?;
-            let config = document.config()?;
             // A workload with a distribution of its own gives the same configuration for each distribution in
             // a list; it is run once.
-            if documents.iter().all(|(known, _)| *known != config) {
-                documents.push((config, document));
+            if known.insert(document.identity()) {
+                configs.push(document.config()?);
+                documents.push(document);
             }
         }
-        let sets: Vec<RunOptions> = self.set_combinations();
-        for options in &sets {
-            options.check_looked_at(documents.iter().map(|(config, _)| config))?;
+        for options in combine(self.without_sets(), &self.set_axes(), RunOptions::take)? {
+            options.check_looked_at(&configs)?;
         }
-        Ok(documents.into_iter().map(|(_, document)| document).collect())
+        Ok(documents)
     }
 
     /// Refuses a list that has a value twice: the same run twice is no comparison.
@@ -76,51 +78,56 @@ impl RunOptions {
         Ok(document)
     }
 
-    fn combinations(&self) -> Vec<RunOptions> {
+    fn combinations(&self) -> Result<Vec<RunOptions>, ConfigError> {
         let rest = option_rows().iter().map(|row| row.name);
         let rest = rest.filter(|name| !SLOWEST.contains(name) && *name != SEED);
-        let mut all = self.set_combinations();
-        for name in SLOWEST.iter().copied().chain(rest).chain([SEED]) {
-            all = all.into_iter().flat_map(|options| options.each_of(name)).collect();
-        }
+        let options = SLOWEST.iter().copied().chain(rest).chain([SEED]);
+        let lists = options.filter_map(|name| {
+            let values = values_of(self.get(name)?);
+            (values.len() > 1).then_some((Of::Option(name), values))
+        });
+        let axes: Vec<_> = self.set_axes().into_iter().chain(lists).collect();
+        let mut all = combine(self.without_sets(), &axes, RunOptions::take)?;
         leave_out_saker(&mut all);
         leave_out_files(&mut all);
-        all
+        Ok(all)
     }
 
-    /// These options, once for each value in the list of an option.
-    fn each_of(self, name: &str) -> Vec<RunOptions> {
-        match self.get(name).map(values_of) {
-            Some(values) if values.len() > 1 => {
-                values.iter().map(|value| self.clone().with(name, value)).collect()
-            }
-            _ => vec![self],
-        }
+    fn without_sets(&self) -> RunOptions {
+        RunOptions { sets: Vec::new(), ..self.clone() }
     }
 
-    /// These options, once for each combination of values in the lists of keys.
-    fn set_combinations(&self) -> Vec<RunOptions> {
-        let mut all = vec![RunOptions { sets: Vec::new(), ..self.clone() }];
-        for set in &self.sets {
+    /// An axis for each `KEY=VALUE`, most of them with one value.
+    fn set_axes(&self) -> Vec<Axis<Of, String>> {
+        let axis = |set: &String| {
             let key = key_of(set);
-            let values: Vec<String> = match RunOptions::is_list(set) {
-                true => set[set.find('=').map_or(0, |at| at + 1)..]
-                    .split(',')
-                    .map(|value| format!("{key}={}", value.trim()))
-                    .collect(),
-                false => vec![set.clone()],
+            let values = match set.split_once('=').filter(|_| RunOptions::is_list(set)) {
+                Some((_, list)) => list.split(',').map(|value| format!("{key}={}", value.trim())).collect(),
+                None => vec![set.clone()],
             };
-            let with = |options: RunOptions| {
-                values.iter().map(move |value| {
-                    let mut options = options.clone();
-                    options.set(value.clone());
-                    options
-                })
-            };
-            all = all.into_iter().flat_map(with).collect();
-        }
-        all
+            (Of::Sets, values)
+        };
+        self.sets.iter().map(axis).collect()
     }
+
+    /// Takes one value of an axis.
+    fn take(&mut self, of: &Of, value: &String) -> Result<(), ConfigError> {
+        match of {
+            Of::Option(name) => self.give(name, value),
+            Of::Sets => {
+                self.set(value);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What the values of an axis are of.
+enum Of {
+    /// An option of this name.
+    Option(&'static str),
+    /// `KEY=VALUE`.
+    Sets,
 }
 
 /// The values of a list. The path of a trace that exists may have commas.

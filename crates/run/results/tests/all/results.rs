@@ -1,13 +1,17 @@
 //! Remembered reports are the computed ones, for exactly the same runs.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use kvdrive_config::Document;
-use kvdrive_results::{DEFAULT_LIMIT_BYTES, ResultCache, program};
+use kvdrive_results::{Conduct, DEFAULT_LIMIT_BYTES, ResultCache, program};
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::{Report, compare};
-use kvdrive_run::{Progress, run_session};
+use kvdrive_run::{FinishedRun, Watch};
 
 fn document(settings: &[&str]) -> Document {
     let mut document = Document::profile("cosmos-plus").unwrap();
@@ -17,15 +21,14 @@ fn document(settings: &[&str]) -> Document {
     document
 }
 
-/// A folder for a cache, and the number of sessions that were computed.
+/// A folder for a cache.
 struct Bench {
     folder: tempfile::TempDir,
-    computed: Cell<u32>,
 }
 
 impl Bench {
     fn new() -> Bench {
-        Bench { folder: tempfile::tempdir().unwrap(), computed: Cell::new(0) }
+        Bench { folder: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self) -> PathBuf {
@@ -38,13 +41,11 @@ impl Bench {
 
     /// The reports of a session, and whether they were computed.
     fn ask(&self, program: &str, documents: &[Document]) -> (Vec<Report>, bool) {
-        let before = self.computed.get();
-        let run = |documents: &[Document], progress: Progress<'_>| {
-            self.computed.set(self.computed.get() + 1);
-            run_session(documents, progress)
-        };
-        let reports = self.cache(program).reports(documents, &|_, _| (), run).unwrap();
-        (reports, self.computed.get() > before)
+        // Only runs that are computed have progress.
+        let is_computed = Cell::new(false);
+        let progress = |_, _| is_computed.set(true);
+        let runs = self.cache(program).run_session(documents, &Watch::progress(&progress)).unwrap();
+        (runs.into_iter().map(|ran| ran.whole().unwrap()).collect(), is_computed.get())
     }
 
     fn entries(&self) -> Vec<PathBuf> {
@@ -257,11 +258,12 @@ fn a_folder_that_cannot_be_written_costs_no_report() {
     let bench = Bench::new();
     std::fs::write(bench.path(), "a file in its place").unwrap();
     let cache = bench.cache("p");
-    let reports = cache.run_session(&[document(&[])], &|_, _| ()).unwrap();
+    let reports = cache.run_session(&[document(&[])], &Watch::progress(&|_, _| ())).unwrap();
     assert_eq!(reports.len(), 1);
     let failure = cache.failure().unwrap();
     assert!(failure.contains("results") && failure.lines().count() == 1, "{failure}");
-    assert_eq!(ResultCache::none().run_session(&[document(&[])], &|_, _| ()).unwrap().len(), 1);
+    let none = ResultCache::none().run_session(&[document(&[])], &Watch::progress(&|_, _| ()));
+    assert_eq!(none.unwrap().len(), 1);
 }
 
 #[test]
@@ -287,14 +289,13 @@ fn long_runs_begin_first_and_remembered_ones_last() {
     let of = |ops: u64| document(&[&format!("workload.ops={ops}")]);
     let documents = [of(100), of(40_000_000), of(20_000_000), of(20_000_001)];
     bench.ask("p", &documents[..1]);
-    let sessions: Vec<_> = (0..4).map(|index| vec![index]).collect();
-    let ahead = bench.cache("p").ahead(&documents, &sessions).unwrap();
+    let ahead = bench.cache("p").ahead(&Plan::apart(documents.to_vec())).unwrap();
     assert_eq!(ahead.sessions, [[1], [3], [2], [0]]);
     assert_eq!(ahead.to_run().len(), 3);
     let (alone, two) = (ahead.seconds_on(1), ahead.seconds_on(2));
     assert!((alone / two - 2.0).abs() < 0.01, "40 beside 20 and 20 M: {alone}, {two}");
     assert!(ahead.in_words(2).starts_with("3 runs and 1 remembered: about "), "{}", ahead.in_words(2));
-    let all = bench.cache("p").ahead(&documents[..1], &sessions[..1]).unwrap();
+    let all = bench.cache("p").ahead(&Plan::apart(documents[..1].to_vec())).unwrap();
     assert_eq!(all.in_words(2), "1 run, remembered");
 }
 
@@ -303,10 +304,45 @@ fn a_run_takes_as_long_as_it_took_under_another_revision() {
     let bench = Bench::new();
     let documents = [document(&[])];
     let (reports, _) = bench.ask("p", &documents);
-    let sessions = [vec![0]];
-    let guess = bench.cache("q").ahead(&[document(&["run.seed=2"])], &sessions).unwrap().seconds_on(1);
-    let ahead = bench.cache("q").ahead(&documents, &sessions).unwrap();
+    let ahead = |documents: &[Document]| bench.cache("q").ahead(&Plan::apart(documents.to_vec())).unwrap();
+    let guess = ahead(&[document(&["run.seed=2"])]).seconds_on(1);
+    let ahead = ahead(&documents);
     assert_eq!(ahead.seconds_on(1), reports[0].time.wall_s);
     assert_ne!(ahead.seconds_on(1), guess);
-    assert_eq!(ahead.to_run(), sessions);
+    assert_eq!(ahead.to_run(), [[0]]);
+}
+
+/// Two threads, a session of two runs, and one remembered: each outcome comes once, with the report of its own run.
+#[test]
+fn a_plan_is_carried_out_once_whoever_asks_and_a_failure_ends_it() {
+    let bench = Bench::new();
+    let of = |ops: u64| document(&[&format!("workload.ops={ops}")]);
+    let load = ["workload.timed_load=false", "workload.overwrites=1"];
+    let mut plan = Plan::apart(vec![of(100), of(200)]);
+    let both = [["workload.ops=30"], ["workload.ops=40"]].map(|ops| document(&[&load[..], &ops].concat()));
+    assert_eq!(plan.add(both.to_vec()).unwrap(), (vec![2, 3], true));
+    assert_eq!(plan.add(both.to_vec()).unwrap(), (vec![2, 3], false));
+    bench.ask("p", &[of(200)]);
+    let cache = bench.cache("p");
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Mutex::new(BTreeSet::new());
+    let progress = |run, _, _| _ = told.lock().unwrap().insert(run);
+    let conduct = Conduct { threads: 2, stop: stop.clone(), progress: &progress };
+    let order = cache.ahead(&plan).unwrap();
+    let reports = cache.reports(&plan, &order, &conduct).unwrap();
+    let ops: Vec<_> = reports.iter().map(|report| report.as_ref().unwrap().ops.total()).collect();
+    assert_eq!(ops, [100, 200, 30, 40]);
+    assert_eq!(*told.lock().unwrap(), BTreeSet::from([0, 2]), "a session is told of by its first run");
+    assert!(cache.ahead(&plan).unwrap().to_run().is_empty());
+
+    let seen = Mutex::new(Vec::new());
+    let first = |run: usize, ended: anyhow::Result<FinishedRun>| {
+        seen.lock().unwrap().push((run, ended.is_ok()));
+        anyhow::bail!("enough")
+    };
+    let alone = Conduct { threads: 1, stop: stop.clone(), progress: &progress };
+    let error = cache.carry_out(&plan, &order, &alone, &first).unwrap_err();
+    assert_eq!((error.to_string().as_str(), seen.lock().unwrap().len()), ("enough", 1));
+    stop.store(true, Ordering::Relaxed);
+    assert!(cache.reports(&plan, &order, &conduct).unwrap().iter().all(Option::is_none));
 }

@@ -3,7 +3,7 @@
 use kvdrive_config::{Document, Scale};
 use kvdrive_declare::Form;
 use kvdrive_engines::hash::SCHEMES;
-use kvdrive_run::many::{run_sessions, sessions};
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::{Report, compare};
 use kvdrive_run::{operations, run, run_session};
 
@@ -125,9 +125,13 @@ fn drives_are_shared_by_what_is_preconditioned_alike() {
     documents.push(small(&["workload.name=plus-c", "workload.overwrites=0"]));
     documents.push(small(&["workload.name=fillseq"]));
     documents.push(small(&["workload.name=plus-c", "hash.dram_bytes=131072"]));
-    let shared = sessions(&documents).unwrap();
-    assert_eq!(shared, [vec![0, 2], vec![1, 3], vec![4], vec![5], vec![6], vec![7]]);
-    let reports = run_sessions(&documents[..4], &shared[..2], 2, &run_session, &|_, _, _| ()).unwrap();
+    let shared = Plan::sharing(documents).unwrap();
+    assert_eq!(shared.sessions(), [vec![0, 2], vec![1, 3], vec![4], vec![5], vec![6], vec![7]]);
+    let sessions = shared.sessions()[..2].iter();
+    let ran = sessions.map(|session| run_session(&shared.of(session), &|_, _| ()).unwrap());
+    let mut reports: Vec<_> = ran.flatten().collect();
+    // In the order of the documents.
+    reports.swap(1, 2);
     let names: Vec<_> = reports
         .iter()
         .map(|report| report.config.pointer("/engine/name").unwrap().as_str().unwrap())

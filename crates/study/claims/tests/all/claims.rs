@@ -4,11 +4,15 @@ use kvdrive_claims::{self as claims, Outcome, Planned, Standing, Verdict, mutant
 use kvdrive_config::Document;
 use kvdrive_declare::{Counters, Sections};
 use kvdrive_experiments::figures;
-use kvdrive_experiments::runs::{Extent, Options, Plan};
+use kvdrive_experiments::runs::{Extent, Options, Results, StudyPlan};
 use kvdrive_link::Meter;
 use kvdrive_run::report::{Latency, Named, Ops, Report};
 
 const HEAD: &str = "suite = \"s\"\ntitle = \"t\"\n";
+
+fn results_of(plan: StudyPlan, report: impl Fn(&Document) -> Report) -> Results {
+    plan.run(|runs| Ok(runs.documents().iter().map(|of| Some(report(of))).collect())).unwrap()
+}
 
 /// A claim about the response times below: 10 us piggybacked, 20 us by PRP.
 fn claim(rest: &str) -> String {
@@ -38,10 +42,10 @@ fn made_up(document: &Document) -> Report {
 
 fn judge_with(text: &str, options: Options) -> Outcome {
     let figures = figures().unwrap();
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let claim = parse("c.toml", text).unwrap().claims.remove(0);
     let planned = Planned::new(claim, &figures, &mut plan, &options).unwrap();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     planned.judge(&results).unwrap()
 }
 
@@ -231,10 +235,10 @@ fn several_seeds_are_judged_by_their_mean() {
     };
     let judge_of = |rest: &str| {
         let figures = figures().unwrap();
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         let claim = parse("c.toml", &claim(rest)).unwrap().claims.remove(0);
         let planned = Planned::new(claim, &figures, &mut plan, &Options::default()).unwrap();
-        let results = plan.run(|documents, _| Ok(documents.iter().map(of_seed).collect())).unwrap();
+        let results = results_of(plan, of_seed);
         planned.judge(&results).unwrap()
     };
     let mean = judge_of(&format!("{RUNS}{RATIO}published = 1.05\nseeds = [2, 3]\n").replace("0.01", "0.06"));
@@ -287,7 +291,7 @@ fn a_quick_suite_leaves_out_the_claims_that_take_longest() {
     let figures = figures().unwrap();
     for (name, leaves_out) in [("bandslim", false), ("plus", true)] {
         let suite = claims::suite(name).unwrap();
-        let (mut plan, count) = (Plan::new(options.clone()), suite.claims.len());
+        let (mut plan, count) = (StudyPlan::new(options.clone()), suite.claims.len());
         let planned = claims::plan_suite(suite.claims, &figures, &mut plan, &options).unwrap();
         assert!(plan.operations() <= claims::QUICK_OPERATIONS, "{name}: {}", plan.operations());
         let left_out = planned.iter().filter(|claim| claim.is_left_out()).count();
@@ -347,12 +351,12 @@ fn another_profile_stands_beside() {
     let beside = "beside = [{ name = \"another drive\", profile = \"gen5-cxl\" }]\n";
     let claim = claim(&format!("{RUNS}order = [\"piggy < base\"]\n{beside}"));
     let claim = parse("c.toml", &claim).unwrap().claims.remove(0);
-    let mut plan = Plan::new(Options::default());
+    let mut plan = StudyPlan::new(Options::default());
     Planned::new(claim, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
-    let profiles: Vec<_> = plan.documents().iter().map(|document| document.profile_name()).collect();
+    let profiles: Vec<_> = plan.runs().documents().iter().map(|document| document.profile_name()).collect();
     assert_eq!(profiles, ["cosmos-plus"; 4].into_iter().chain(["gen5-cxl"; 4]).collect::<Vec<_>>());
     let on_top = |document: &Document| document.config().unwrap().host.transfer.method;
-    let (own, beside) = plan.documents().split_at(4);
+    let (own, beside) = plan.runs().documents().split_at(4);
     assert!(own.iter().map(on_top).eq(beside.iter().map(on_top)), "the run's own settings stay on top");
 }
 
@@ -419,10 +423,10 @@ fn what_only_the_emulator_gives_is_a_verdict_of_its_own() {
         );
         let text = claim(&format!("{runs}{RATIO}published = {published:?}\n{expect}"));
         let text = text.replace("modelled-check", kind);
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         let claim = parse("c.toml", &text).unwrap().claims.remove(0);
         let planned = Planned::new(claim, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
-        let results = plan.run(|documents, _| Ok(documents.iter().map(run).collect())).unwrap();
+        let results = results_of(plan, run);
         planned.judge(&results).unwrap()
     };
     let there = judge_of("modelled-check", 1.0, "emulator's accounting");
@@ -441,7 +445,7 @@ fn what_only_the_emulator_gives_is_a_verdict_of_its_own() {
 }
 
 /// Every mutant of a suite with the claims that could notice it, planned.
-fn trials(suite: &str, plan: &mut Plan) -> Vec<mutants::Trial> {
+fn trials(suite: &str, plan: &mut StudyPlan) -> Vec<mutants::Trial> {
     let (suite, mutants) = (claims::suite(suite).unwrap(), mutants::mutants(suite).unwrap());
     mutants::plan(&suite, mutants, &figures().unwrap(), plan, &Options::default()).unwrap()
 }
@@ -450,7 +454,7 @@ fn trials(suite: &str, plan: &mut Plan) -> Vec<mutants::Trial> {
 fn every_mutant_is_in_runs_of_claims() {
     for (file, text) in mutants::FILES {
         let (suite, _) = mutants::parse(file, text).unwrap();
-        let mut plan = Plan::new(Options::default());
+        let mut plan = StudyPlan::new(Options::default());
         for trial in trials(&suite, &mut plan) {
             assert!(trial.published() > 0, "{file}: {} is in no run of a published claim", trial.id());
         }
@@ -472,16 +476,16 @@ fn a_mutant_has_its_settings_under_the_name_of_another() {
             .unwrap()
     );
     let suite = parse("c.toml", &both).unwrap();
-    let mut plan = Plan::new(Options::default());
+    let mut plan = StudyPlan::new(Options::default());
     let trials = mutants::plan(&suite, mutants, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
     let transfers: Vec<_> =
-        plan.documents().iter().map(|it| it.config().unwrap().host.transfer.method).collect();
+        plan.runs().documents().iter().map(|it| it.config().unwrap().host.transfer.method).collect();
     assert_eq!(
         transfers,
         ["prp", "prp", "prp", "prp", "piggyback", "piggyback"],
         "of the claim that has both"
     );
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let noticed = trials[0].judge(&results).unwrap();
     assert_eq!((noticed.looked_at_by, noticed.by_published()), (1, true));
     assert_eq!(
@@ -503,9 +507,9 @@ fn a_mutant_that_changes_nothing_is_not_noticed() {
     let head = "suite = \"bandslim\"\n[[mutant]]\nid = \"m\"\nwhat = \"w\"\n";
     let (_, mutants) = mutants::parse("m.toml", &format!("{head}set = [\"host.think_ns=1\"]\n")).unwrap();
     let suite = parse("c.toml", &claim(&format!("{RUNS}order = [\"piggy < base\"]\n"))).unwrap();
-    let mut plan = Plan::new(Options::default());
+    let mut plan = StudyPlan::new(Options::default());
     let trials = mutants::plan(&suite, mutants, &figures().unwrap(), &mut plan, &Options::default()).unwrap();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let noticed = trials[0].judge(&results).unwrap();
     assert!(!noticed.by_published());
     let text = mutants::text(&[noticed]);
@@ -518,20 +522,21 @@ fn a_mutant_that_changes_nothing_is_not_noticed() {
 #[test]
 fn seeds_that_are_asked_for_take_the_place_of_a_claims_own() {
     let options = Options { seeds: vec![4, 5], ..Options::default() };
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let text = claim(&format!("{RUNS}order = [\"piggy < base\"]\nseeds = [2, 3]\n"));
     let claim = parse("c.toml", &text).unwrap().claims.remove(0);
     let planned = Planned::new(claim, &figures().unwrap(), &mut plan, &options).unwrap();
-    let seeds: Vec<_> = plan.documents().iter().map(|document| document.config().unwrap().run.seed).collect();
+    let seeds: Vec<_> =
+        plan.runs().documents().iter().map(|document| document.config().unwrap().run.seed).collect();
     assert_eq!(seeds, [4, 4, 4, 4, 5, 5, 5, 5]);
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let outcome = planned.judge(&results).unwrap();
     assert!(outcome.seeds.ends_with("with seed 4 and 5"), "{}", outcome.seeds);
     let options = Options { seeds: vec![4, 5, 6], ..Options::default() };
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let claim = parse("c.toml", &text).unwrap().claims.remove(0);
     let planned = Planned::new(claim, &figures().unwrap(), &mut plan, &options).unwrap();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let of_three = planned.judge(&results).unwrap().seeds;
     assert!(of_three.ends_with("with seed 4, 5 and 6"), "{of_three}");
     assert_eq!(outcome.regressed, None, "no verdict is known for seeds of one's own");
@@ -545,10 +550,10 @@ fn a_figure_of_several_seeds_has_their_mean_and_spread() {
         report.latency_ns = Named::from_iter([("store", Latency { mean, ..Latency::default() })]);
         report
     };
-    let mut plan = Plan::new(Options { seeds: vec![1, 2, 6], ..Options::default() });
+    let mut plan = StudyPlan::new(Options { seeds: vec![1, 2, 6], ..Options::default() });
     let figure = kvdrive_experiments::figure("bandslim-8").unwrap();
     let planned = kvdrive_figures::Planned::new(figure, &mut plan).unwrap();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(of_seed).collect())).unwrap();
+    let results = results_of(plan, of_seed);
     let charts = planned.charts(&results).unwrap();
     let is_response = |chart: &&kvdrive_figures::Chart| chart.unit == "us";
     let chart = charts.iter().find(is_response).expect("a panel of response times");
@@ -563,7 +568,7 @@ fn a_figure_of_several_seeds_has_their_mean_and_spread() {
 fn a_quick_run_of_pm983_is_small_and_can_be_judged() {
     let options = Options { extent: Extent::Quick, ..Options::default() };
     let figures = figures().unwrap();
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let suite = claims::suite("pm983").unwrap();
     for claim in suite.claims.clone() {
         Planned::new(claim, &figures, &mut plan, &options).unwrap();
@@ -572,24 +577,18 @@ fn a_quick_run_of_pm983_is_small_and_can_be_judged() {
     let config = |document: &Document| document.config().unwrap();
     // A run until the drive is full ends with the drive's last grain.
     let ends = |document: &&Document| !config(document).workload.until_full;
-    let operations: u64 = plan
-        .documents()
-        .iter()
-        .filter(ends)
-        .map(|document| kvdrive_run::operations(&config(document)).unwrap())
-        .sum();
+    let of = |document| kvdrive_run::operations(&config(document)).unwrap();
+    let operations: u64 = plan.runs().documents().iter().filter(ends).map(of).sum();
     assert!(operations < 10_000_000, "{operations} operations: some 5 us each");
 
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let small =
         ["mean-1mi", "p999-1mi", "get-1mi", "put-1mi", "block-8", "insert-1024", "update-2048", "mix-4096"];
     let claims = suite.claims.into_iter().filter(|claim| small.contains(&claim.id.as_str()));
     let planned: Vec<_> =
         claims.map(|claim| Planned::new(claim, &figures, &mut plan, &options).unwrap()).collect();
     assert_eq!(planned.len(), small.len());
-    let results =
-        plan.run(|documents, _| documents.iter().map(|one| kvdrive_run::run(one, &|_, _| ())).collect());
-    let results = results.unwrap();
+    let results = results_of(plan, |document| kvdrive_run::run(document, &|_, _| ()).unwrap());
     for planned in &planned {
         let outcome = planned.judge(&results).unwrap();
         assert!(outcome.values.iter().all(|value| *value > 0.0), "{}: {:?}", outcome.id, outcome.values);

@@ -36,8 +36,9 @@ use anyhow::{anyhow, bail, ensure};
 use serde_json::{Map, Value};
 use toml_edit::{Item, Table};
 
+use kvdrive_config::grid::{Axis, combine};
 use kvdrive_config::{Assigned, DEFAULT_PROFILE, Document, default_profile};
-use kvdrive_run::many::check;
+use kvdrive_run::plan::Plan;
 
 pub use file::{Finished, SweepFile};
 pub use merge::{MEASURED, merge};
@@ -70,26 +71,26 @@ pub fn rows(name: &str, text: &str) -> anyhow::Result<Vec<Row>> {
             None => anyhow!("{name}: {problem}"),
         }
     };
-    let in_every_row = Plan::in_every_row(&toml);
-    let plan = in_every_row.map_err(|problem| placed(problem, [places::of_file(&toml), Places::new()]))?;
-    let rows = plan.with_grid(&toml).and_then(|plan| plan.rows());
+    let in_every_row = Content::in_every_row(&toml);
+    let content = in_every_row.map_err(|problem| placed(problem, [places::of_file(&toml), Places::new()]))?;
+    let rows = content.with_grid(&toml).and_then(|content| content.rows());
     rows.map_err(|problem| placed(problem, [places::of_grid(&toml), places::of_file(&toml)]))
 }
 
 /// The content of a sweep's file.
-struct Plan {
+struct Content {
     base: Document,
     /// Settings of every row.
     set: Assigned,
     /// The same settings, as `KEY=VALUE`.
     assignments: Arc<[String]>,
     /// Keys with their values.
-    grid: Vec<(String, Vec<toml_edit::Value>)>,
+    grid: Vec<Axis<String, toml_edit::Value>>,
 }
 
-impl Plan {
+impl Content {
     /// What all rows have in common.
-    fn in_every_row(toml: &Table) -> anyhow::Result<Plan> {
+    fn in_every_row(toml: &Table) -> anyhow::Result<Content> {
         let set = toml.get("set").map(read_set).transpose()?.unwrap_or_default();
         let profile = match toml.get("profile") {
             Some(profile) => profile.as_str().ok_or_else(|| anyhow!("profile: expected text"))?,
@@ -97,23 +98,23 @@ impl Plan {
         };
         let assignments = set.iter().map(|line| (*line).to_owned()).collect();
         let (base, set) = document(profile, &set)?;
-        Ok(Plan { base, set, assignments, grid: Vec::new() })
+        Ok(Content { base, set, assignments, grid: Vec::new() })
     }
 
-    fn with_grid(self, toml: &Table) -> anyhow::Result<Plan> {
-        let mut plan = self;
+    fn with_grid(self, toml: &Table) -> anyhow::Result<Content> {
+        let mut content = self;
         for (key, item) in toml.iter() {
             match key {
                 "profile" | "set" => {}
-                "grid" => plan.read_grid(item)?,
+                "grid" => content.read_grid(item)?,
                 _ => bail!("{key}: unknown key; a sweep has profile, set and [grid]"),
             }
         }
-        ensure!(!plan.grid.is_empty(), "[grid]: missing or empty; expected KEY = [VALUE, ...]");
-        let rows = plan.grid.iter().try_fold(1usize, |rows, (_, values)| rows.checked_mul(values.len()));
+        ensure!(!content.grid.is_empty(), "[grid]: missing or empty; expected KEY = [VALUE, ...]");
+        let rows = content.grid.iter().try_fold(1usize, |rows, (_, values)| rows.checked_mul(values.len()));
         let rows = rows.unwrap_or(usize::MAX);
         ensure!(rows <= MOST_ROWS, "[grid]: {rows} combinations; at most {MOST_ROWS}");
-        Ok(plan)
+        Ok(content)
     }
 
     fn read_grid(&mut self, item: &Item) -> anyhow::Result<()> {
@@ -140,22 +141,14 @@ impl Plan {
     }
 
     fn rows(&self) -> anyhow::Result<Vec<Row>> {
-        let mut partial = vec![(Map::new(), self.base.clone())];
-        for (key, values) in &self.grid {
-            let mut next = Vec::with_capacity(partial.len() * values.len());
-            for (settings, document) in &partial {
-                for value in values {
-                    let (mut settings, mut document) = (settings.clone(), document.clone());
-                    document.set(&format!("{key}={value}"))?;
-                    settings.insert(key.clone(), json(value));
-                    next.push((settings, document));
-                }
-            }
-            partial = next;
-        }
+        let lay_over = |row: &mut (Map<String, Value>, Document), key: &String, value: &_| {
+            row.0.insert(key.clone(), json(value));
+            row.1.set(&format!("{key}={value}"))
+        };
+        let combined = combine((Map::new(), self.base.clone()), &self.grid, lay_over)?;
         let mut seen = BTreeSet::new();
-        let mut rows = Vec::with_capacity(partial.len());
-        for (settings, document) in partial {
+        let mut rows = Vec::with_capacity(combined.len());
+        for (settings, document) in combined {
             let config = document.config()?;
             for (key, _) in &self.grid {
                 if let Some(why) = config.ignores(key) {
@@ -174,7 +167,7 @@ impl Plan {
         self.set.check_looked_at(&configs)?;
         // All rows are checked, finished ones included: if rows shared an image, it would hold what a
         // finished row wrote.
-        check(rows.iter().map(|row| &row.document))?;
+        Plan::apart(rows.iter().map(|row| row.document.clone()).collect()).check()?;
         Ok(rows)
     }
 }

@@ -28,6 +28,5 @@ pub(super) fn document(profile: &str, set: &[&str]) -> anyhow::Result<(Document,
 
 pub(super) fn config_hash(document: &Document) -> anyhow::Result<String> {
     document.config()?;
-    let text = format!("{} {}", document.profile_name(), document.values());
-    Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(text.as_bytes())))
+    Ok(format!("{:016x}", xxhash_rust::xxh3::xxh3_64(document.identity().as_bytes())))
 }

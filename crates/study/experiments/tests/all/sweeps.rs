@@ -4,7 +4,7 @@ use kvdrive_config::Document;
 use kvdrive_declare::Counters;
 use kvdrive_experiments::sweep::{Finished, MEASURED, Point, Row, Shard, SweepFile, merge, rows};
 use kvdrive_flash::{NandCounters, Purpose};
-use kvdrive_run::many::run_sessions;
+use kvdrive_run::plan::Plan;
 use kvdrive_run::report::Report;
 use serde_json::Value;
 
@@ -277,10 +277,7 @@ fn many_runs_are_in_model_time_and_on_drives_of_their_own() {
     let refused = |sets: &[&str]| {
         let mut document = Document::profile("cosmos-plus").unwrap();
         sets.iter().for_each(|set| document.set(set).unwrap());
-        let sessions = [vec![0], vec![1]];
-        run_sessions(&[document.clone(), document], &sessions, 1, &kvdrive_run::run_session, &|_, _, _| ())
-            .unwrap_err()
-            .to_string()
+        Plan::apart(vec![document.clone(), document]).check().unwrap_err().to_string()
     };
     let clock = "run.clock: \"wall\" is for kvdrive run alone";
     assert_eq!(refused(&["run.clock=wall", "workload.ops=1"]), clock);

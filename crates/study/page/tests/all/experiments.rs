@@ -5,13 +5,17 @@ use std::collections::BTreeSet;
 use kvdrive_claims::{self as claims, Planned as PlannedClaim, Standing, Verdict};
 use kvdrive_config::Document;
 use kvdrive_declare::{Counter, Counters, Counts, Form, Kind, Sections, Unit};
-use kvdrive_experiments::runs::{Extent, Options, Plan};
+use kvdrive_experiments::runs::{Extent, Options, Results, StudyPlan};
 use kvdrive_experiments::{self as experiments, Figure, Place, parse};
 use kvdrive_figures::{Chart, Planned, number, numbers, svg, terminal};
 use kvdrive_flash::{NandCounters, Purpose};
 use kvdrive_link::{Class, Meter};
 use kvdrive_page as html;
 use kvdrive_run::report::{Latency, Named, Ops, Report, Resource, Series, ValueBytes};
+
+fn results_of(plan: StudyPlan, report: impl Fn(&Document) -> Report) -> Results {
+    plan.run(|runs| Ok(runs.documents().iter().map(|of| Some(report(of))).collect())).unwrap()
+}
 
 fn files_of(folder: &str) -> BTreeSet<String> {
     let path = format!("{}/../{folder}/files", env!("CARGO_MANIFEST_DIR"));
@@ -33,7 +37,7 @@ fn figures_are_named_as_their_files_and_can_be_planned() {
     for ((file, text), extent) in experiments::FILES.iter().zip(extents.into_iter().cycle()) {
         let figure = parse(file, text).unwrap();
         assert_eq!(format!("{}.toml", figure.id), *file);
-        let mut plan = Plan::new(Options { extent, ..Options::default() });
+        let mut plan = StudyPlan::new(Options { extent, ..Options::default() });
         let planned = Planned::new(figure, &mut plan).unwrap();
         assert!(!planned.runs().is_empty());
         let panels: Vec<_> =
@@ -135,11 +139,11 @@ fn check_drawings(figure: &Figure, charts: &[Chart]) {
 
 #[test]
 fn every_figure_is_drawn_three_ways() {
-    let mut plan = Plan::new(Options::default());
+    let mut plan = StudyPlan::new(Options::default());
     let figures = experiments::figures().unwrap();
     let planned: Vec<_> =
         figures.iter().map(|figure| Planned::new(figure.clone(), &mut plan).unwrap()).collect();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let (plus, bandslim) = (claims::suite("plus").unwrap(), claims::suite("bandslim").unwrap());
     let mut content = html::Content {
         titles: plus.titles,
@@ -203,9 +207,9 @@ fn every_figure_is_drawn_three_ways() {
 
 #[test]
 fn published_values_stand_where_the_source_puts_them() {
-    let mut plan = Plan::new(Options::default());
+    let mut plan = StudyPlan::new(Options::default());
     let planned = Planned::new(experiments::figure("bandslim-8").unwrap(), &mut plan).unwrap();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let charts = planned.charts(&results).unwrap();
     let response = charts.iter().find(|chart| chart.letter == "b").unwrap();
     let halves: Vec<f64> =
@@ -219,11 +223,11 @@ fn published_values_stand_where_the_source_puts_them() {
 fn claims_share_the_runs_of_figures() {
     let options = Options::default();
     let figures = experiments::figures().unwrap();
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     for figure in &figures {
         Planned::new(figure.clone(), &mut plan).unwrap();
     }
-    let drawn = plan.documents().len();
+    let drawn = plan.runs().documents().len();
     let suite = claims::suite("bandslim").unwrap();
     assert!(suite.claims.len() > 50);
     let ids: BTreeSet<_> = suite.claims.iter().map(|claim| claim.id.clone()).collect();
@@ -231,7 +235,7 @@ fn claims_share_the_runs_of_figures() {
     for claim in suite.claims {
         PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
     }
-    let more = plan.documents().len() - drawn;
+    let more = plan.runs().documents().len() - drawn;
     assert!(more < drawn / 2, "{more} runs that no figure has, beside {drawn}");
 }
 
@@ -239,14 +243,14 @@ fn claims_share_the_runs_of_figures() {
 fn claims_of_every_suite_can_be_planned() {
     for name in claims::suite_names().unwrap() {
         let plan = planned(&[&name]);
-        assert!(!plan.documents().is_empty(), "{name}");
+        assert!(!plan.runs().documents().is_empty(), "{name}");
     }
 }
 
 /// The runs that the claims of these suites need.
-fn planned(suites: &[&str]) -> Plan {
+fn planned(suites: &[&str]) -> StudyPlan {
     let (figures, options) = (experiments::figures().unwrap(), Options::default());
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     for suite in suites {
         for claim in claims::suite(suite).unwrap().claims {
             PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
@@ -266,8 +270,8 @@ fn claims_of_hash_engines_need_so_many_drives() {
     // collection and each of three seeds; three of which only the DRAM is read. Plus2: two at each of three
     // budgets, two with each of two more seeds, and ten for the policies.
     let drives = std::cell::Cell::new(0);
-    let _ = plan.run(|_, sessions| {
-        drives.set(sessions.len());
+    let _ = plan.run(|plan| {
+        drives.set(plan.sessions().len());
         anyhow::bail!("planned, not run")
     });
     assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 10 + 10 + 6 + 3) + (6 + 4 + 10));
@@ -302,10 +306,10 @@ fn a_series_that_cannot_be_run_is_left_out_and_said() {
     let (_, whole) = experiments::FILES.iter().find(|(name, _)| *name == "bandslim-8.toml").unwrap();
     let needs = "name = \"Piggyback\", needs = [\"transfer:pigeon\"]";
     let figure = parse("f.toml", &whole.replacen("name = \"Piggyback\"", needs, 1)).unwrap();
-    let mut plan = Plan::new(Options::default());
+    let mut plan = StudyPlan::new(Options::default());
     let planned = Planned::new(figure, &mut plan).unwrap();
     assert_eq!(planned.left_out(), [("Piggyback", "transfer:pigeon")]);
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let charts = planned.charts(&results).unwrap();
     assert!(charts[0].series[1].values.iter().all(Option::is_none));
     assert!(!terminal::text(&charts[0]).contains("■ Piggyback"));
@@ -322,9 +326,10 @@ fn a_series_is_drawn_when_all_its_runs_have_ended_and_a_panel_when_its_base_has(
     for (missing, unfinished, letters) in
         [("prp", 1, &["a"][..]), ("piggyback", 1, &["a", "b"]), ("all", 2, &[]), ("none", 0, &["a", "b"])]
     {
-        let mut plan = Plan::new(Options { seeds: vec![1, 2], ..Options::default() });
+        let mut plan = StudyPlan::new(Options { seeds: vec![1, 2], ..Options::default() });
         let planned = Planned::new(figure.clone(), &mut plan).unwrap();
-        let results = plan.run_so_far(|documents, _| {
+        let results = plan.run(|plan| {
+            let documents = plan.documents();
             // The last run of a series is missing, with the second seed.
             let methods = documents.iter().map(|document| document.config().unwrap().host.transfer.method);
             let last = methods.collect::<Vec<_>>().iter().rposition(|method| *method == missing);
@@ -346,12 +351,12 @@ fn a_series_is_drawn_when_all_its_runs_have_ended_and_a_panel_when_its_base_has(
 #[test]
 fn a_verdict_says_what_it_is_worth() {
     let (figures, options) = (experiments::figures().unwrap(), Options::default());
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let mut planned = Vec::new();
     for claim in claims::suite("bandslim").unwrap().claims {
         planned.push(PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap());
     }
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     // The invented reports lack some numbers.
     let mut outcomes: Vec<_> = planned.iter().filter_map(|claim| claim.judge(&results).ok()).collect();
     for outcome in &mut outcomes {
@@ -392,7 +397,7 @@ fn a_verdict_says_what_it_is_worth() {
 #[test]
 fn a_range_over_points_has_its_values_on_the_page() {
     let (figures, options) = (experiments::figures().unwrap(), Options::default());
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let mut claims = claims::suite("bandslim").unwrap().claims.into_iter();
     let claim = claims.find(|claim| claim.id == "response-32").unwrap();
     let planned = PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap();
@@ -405,7 +410,7 @@ fn a_range_over_points_has_its_values_on_the_page() {
         }
         report
     };
-    let results = plan.run(|documents, _| Ok(documents.iter().map(slower_at_8).collect())).unwrap();
+    let results = results_of(plan, slower_at_8);
     let outcomes = vec![planned.judge(&results).unwrap()];
     let (titles, notes, facts, figures) = (vec![], vec![], vec![], vec![]);
     let page =
@@ -418,14 +423,14 @@ fn a_range_over_points_has_its_values_on_the_page() {
 #[test]
 fn a_claim_that_another_one_names_is_linked() {
     let (figures, options) = (experiments::figures().unwrap(), Options::default());
-    let mut plan = Plan::new(options.clone());
+    let mut plan = StudyPlan::new(options.clone());
     let named = ["piggyback-worst", "piggyback-worst-response"];
     let claims = claims::suite("bandslim").unwrap().claims.into_iter();
     let planned: Vec<_> = claims
         .filter(|claim| named.contains(&claim.id.as_str()))
         .map(|claim| PlannedClaim::new(claim, &figures, &mut plan, &options).unwrap())
         .collect();
-    let results = plan.run(|documents, _| Ok(documents.iter().map(made_up).collect())).unwrap();
+    let results = results_of(plan, made_up);
     let outcomes: Vec<_> = planned.iter().map(|claim| claim.judge(&results).unwrap()).collect();
     let (titles, notes, facts, figures) = (vec![], vec![], vec![], vec![]);
     let page =
@@ -451,7 +456,7 @@ fn places_are_found_or_said_not_to_be() {
 fn what_a_figure_is_about_cannot_be_set() {
     let figures = experiments::figures().unwrap();
     let plan = |id: &str, set: &str| {
-        let mut plan = Plan::new(Options { set: vec![set.into()], ..Options::default() });
+        let mut plan = StudyPlan::new(Options { set: vec![set.into()], ..Options::default() });
         Planned::new(experiments::figure(id).unwrap(), &mut plan).map(|_| ()).map_err(|e| e.to_string())
     };
     let refused = |id: &str, set: &str| plan(id, set).unwrap_err();
@@ -471,7 +476,7 @@ fn what_a_figure_is_about_cannot_be_set() {
         let mut suite = claims::suite("bandslim").unwrap();
         suite.claims.retain(|claim| claim.id == id);
         let claim = suite.claims.remove(0);
-        let planned = PlannedClaim::new(claim, &figures, &mut Plan::new(options.clone()), &options);
+        let planned = PlannedClaim::new(claim, &figures, &mut StudyPlan::new(options.clone()), &options);
         planned.map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(
