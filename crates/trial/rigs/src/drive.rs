@@ -85,9 +85,22 @@ pub struct Bench {
     pub config: Config,
 }
 
+/// The configuration of the small drive with `settings`. A test that powers on thousands of drives asks once: reading the
+/// profile takes longer than the recovery of so small a drive.
+pub fn config<S: AsRef<str>>(settings: &[S]) -> Config {
+    config_of(&document(settings))
+}
+
+fn config_of(document: &Document) -> Config {
+    document.config().expect("a test's configuration is valid")
+}
+
 impl Bench {
     pub fn new(document: &Document, sim: Sim) -> Bench {
-        let config = document.config().expect("a test's configuration is valid");
+        Bench::of(config_of(document), sim)
+    }
+
+    pub fn of(config: Config, sim: Sim) -> Bench {
         let memory = Rc::new(LocalMemory::new());
         let link = Link::new(&sim, config.link.clone(), memory.clone());
         Bench { sim, link, memory, config }
@@ -108,13 +121,13 @@ impl Bench {
 /// Runs `prepare` on an empty drive, and then `work`; after every `every` events of it, calls `check` with
 /// the survivors of a power cut at that moment.
 pub fn cut_after_events(
-    document: &Document,
+    config: &Config,
     every: u64,
     prepare: impl FnOnce(&Driver),
     work: impl FnOnce(&Driver) + 'static,
     mut check: impl FnMut(u64, &Survivors),
 ) {
-    let bench = Bench::new(document, Sim::new());
+    let bench = Bench::of(config.clone(), Sim::new());
     let (drive, driver) = bench.sim.block_on(|| {
         let drive = bench.power_on(None).expect("an empty drive comes up");
         let driver = bench.connect();
@@ -134,8 +147,8 @@ pub fn cut_after_events(
 }
 
 /// The result of `ask` on the drive that is recovered from the survivors.
-pub fn after_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOnce(&Driver) -> T) -> T {
-    let after = Bench::new(document, Sim::new());
+pub fn after_a_cut<T>(config: &Config, survivors: &Survivors, ask: impl FnOnce(&Driver) -> T) -> T {
+    let after = Bench::of(config.clone(), Sim::new());
     let found = after.sim.block_on(|| {
         let _drive = after.power_on(Some(survivors)).expect("it comes up");
         ask(&after.connect())
@@ -146,12 +159,12 @@ pub fn after_a_cut<T>(document: &Document, survivors: &Survivors, ask: impl FnOn
 
 /// As [`after_a_cut`]; also returns the survivors of that drive after a random event, and at its end.
 pub fn cut_again<T: 'static>(
-    document: &Document,
+    config: &Config,
     survivors: &Survivors,
     rng: &mut Rng,
     ask: impl FnOnce(&Driver) -> T + 'static,
 ) -> (T, Survivors, Survivors) {
-    let after = Bench::new(document, Sim::new());
+    let after = Bench::of(config.clone(), Sim::new());
     let (drive, driver) = after.sim.block_on(|| {
         let drive = after.power_on(Some(survivors)).expect("it comes up");
         (drive, after.connect())

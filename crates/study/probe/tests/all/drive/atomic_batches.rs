@@ -18,7 +18,7 @@ use kvdrive_sim::{Rng, Sim, join_all};
 
 use super::batches::{Requests, apply, requests_of, send_as, send_value, structured};
 use kvdrive_rigs::drive::{
-    Bench, Oracle, Stored, after_a_cut, check_all, cut_after_events, cut_again, document, is_value, key,
+    Bench, Oracle, Stored, after_a_cut, check_all, config, cut_after_events, cut_again, is_value, key,
     usual_and_flat,
 };
 
@@ -36,7 +36,7 @@ fn batch_limits(driver: &Driver) -> BatchLimits {
 fn an_atomic_batch_is_carried_out_wholly_or_not_at_all() {
     for engine in ENGINES {
         for (seed, settings) in (1..).zip(usual_and_flat(&[&format!("engine.name={}", engine.name)])) {
-            let bench = Bench::new(&document(&settings), Sim::new());
+            let bench = Bench::of(config(&settings), Sim::new());
             bench.sim.block_on(|| {
                 let drive = bench.power_on(None).expect("an empty drive comes up");
                 let driver = bench.connect();
@@ -90,7 +90,7 @@ fn an_atomic_batch_is_carried_out_wholly_or_not_at_all() {
 fn the_largest_atomic_batches_are_those_that_identify_names() {
     for engine in ENGINES {
         let settings = [format!("engine.name={}", engine.name)];
-        let bench = Bench::new(&document(&settings), Sim::new());
+        let bench = Bench::of(config(&settings), Sim::new());
         bench.sim.block_on(|| {
             let _drive = bench.power_on(None).expect("an empty drive comes up");
             let driver = bench.connect();
@@ -191,7 +191,7 @@ fn a_power_cut_leaves_all_of_an_atomic_batch_or_nothing() {
             let own = format!("engine.name={}", engine.name);
             let settings: Vec<&str> = std::iter::once(own.as_str()).chain(settings.iter().copied()).collect();
             for (seed, settings) in (1..).zip(usual_and_flat(&settings)) {
-                let document = document(&settings);
+                let config = config(&settings);
                 let states = Rc::new(RefCell::new(States::default()));
                 let send_next =
                     move |states: &RefCell<States>, driver: &Driver, rng: &mut Rng, with_large| {
@@ -223,24 +223,24 @@ fn a_power_cut_leaves_all_of_an_atomic_batch_or_nothing() {
                     (0..batches).for_each(|_| send_next(&sending, driver, &mut more, is_full));
                 };
                 let found = [const { Cell::new(0) }; 2];
-                cut_after_events(&document, every, prepare, work, |event, survivors| {
+                cut_after_events(&config, every, prepare, work, |event, survivors| {
                     let states = states.borrow().clone();
                     let ask = |driver: &Driver| is_after(driver, &states);
                     let place = || format!("{settings:?}, after event {event}");
                     let first =
-                        after_a_cut(&document, survivors, ask).unwrap_or_else(|e| panic!("{}: {e}", place()));
+                        after_a_cut(&config, survivors, ask).unwrap_or_else(|e| panic!("{}: {e}", place()));
                     let count = &found[usize::from(first)];
                     count.set(count.get() + 1);
                     if event % 8 == 0 {
                         let mut rng = Rng::stream(event, "second cut");
                         let known = states.clone();
                         let ask = move |driver: &Driver| is_after(driver, &known);
-                        let (then, midway, end) = cut_again(&document, survivors, &mut rng, ask);
+                        let (then, midway, end) = cut_again(&config, survivors, &mut rng, ask);
                         assert_eq!(then, Ok(first), "{}, once more", place());
                         let ask = |driver: &Driver| is_after(driver, &states);
-                        let midway = after_a_cut(&document, &midway, ask);
+                        let midway = after_a_cut(&config, &midway, ask);
                         assert!(midway.is_ok(), "{}, cut again: {midway:?}", place());
-                        assert_eq!(after_a_cut(&document, &end, ask), Ok(first), "{}, read and cut", place());
+                        assert_eq!(after_a_cut(&config, &end, ask), Ok(first), "{}, read and cut", place());
                     }
                 });
                 assert!(states.borrow().1.is_none(), "{settings:?}: all were sent");
@@ -271,7 +271,7 @@ fn readers_find_the_state_before_a_batch_or_after_it() {
         for seed in 1..4 {
             let [_, settings] =
                 usual_and_flat(&[&format!("engine.name={}", engine.name), "lsm.memtable_entries=16"]);
-            let bench = Bench::new(&document(&settings), Sim::permuted(seed));
+            let bench = Bench::of(config(&settings), Sim::permuted(seed));
             let (drive, drivers) = bench.sim.block_on(|| {
                 let drive = bench.power_on(None).expect("an empty drive comes up");
                 let drivers: Vec<Driver> = (0..4).map(|_| bench.connect()).collect();
@@ -329,8 +329,8 @@ fn batches_and_stores_of_one_key_are_ordered() {
     for engine in ENGINES {
         for seed in 1..4 {
             let [_, settings] = usual_and_flat(&[&format!("engine.name={}", engine.name)]);
-            let document = document(&settings);
-            let bench = Bench::new(&document, Sim::permuted(seed));
+            let config = config(&settings);
+            let bench = Bench::of(config.clone(), Sim::permuted(seed));
             let (drive, drivers) = bench.sim.block_on(|| {
                 let drive = bench.power_on(None).expect("an empty drive comes up");
                 (drive, [(); 3].map(|()| bench.connect()))
@@ -382,7 +382,7 @@ fn batches_and_stores_of_one_key_are_ordered() {
             };
             let here = bench.sim.block_on(|| all(&drivers[0]));
             let survivors = drive.survivors(&mut Rng::stream(seed, "cut"));
-            assert_eq!(after_a_cut(&document, &survivors, all), here, "{settings:?}");
+            assert_eq!(after_a_cut(&config, &survivors, all), here, "{settings:?}");
             drop((drive, drivers));
             bench.sim.clear();
         }
@@ -447,8 +447,8 @@ fn transactions_of_several_clients_lose_nothing() {
     for engine in ENGINES {
         for (seed, mut settings) in (1..).zip(usual_and_flat(&[&format!("engine.name={}", engine.name)])) {
             settings.push("saker.enabled=true".to_owned());
-            let document = document(&settings);
-            let bench = Bench::new(&document, Sim::permuted(seed));
+            let config = config(&settings);
+            let bench = Bench::of(config.clone(), Sim::permuted(seed));
             let drive = bench.sim.block_on(|| {
                 let drive = bench.power_on(None).expect("an empty drive comes up");
                 let driver = bench.connect();
@@ -477,7 +477,7 @@ fn transactions_of_several_clients_lose_nothing() {
             bench.sim.block_on(|| join_all(&bench.sim, tasks));
             assert!(committed.conflicts.get() > 0 && committed.audits.get() > 0, "{settings:?}");
             let survivors = drive.survivors(&mut Rng::stream(seed, "cut"));
-            after_a_cut(&document, &survivors, |driver| {
+            after_a_cut(&config, &survivors, |driver| {
                 let mut into = Region::new();
                 for (account, expected) in (0..).zip(&*committed.expected.borrow()) {
                     let found = number_in(driver.retrieve(key(account, false), &mut into), &into);

@@ -17,7 +17,7 @@ use kvdrive_sim::{Rng, Sim};
 use kvdrive_workload::ValueSpec;
 
 use kvdrive_rigs::drive::{
-    Bench, Oracle, Stored, after_a_cut, check_all, cut_after_events, document, key, usual_and_flat, value,
+    Bench, Oracle, Stored, after_a_cut, check_all, config, cut_after_events, key, usual_and_flat, value,
 };
 
 pub type Requests = Vec<(Key, Option<Stored>)>;
@@ -87,7 +87,7 @@ fn every_engine_by_every_transfer_method() {
     for engine in ENGINES {
         for (seed, method) in (0..).zip(METHODS) {
             let settings = [format!("engine.name={}", engine.name), format!("host.transfer={}", method.name)];
-            let bench = Bench::new(&document(&settings), Sim::new());
+            let bench = Bench::of(config(&settings), Sim::new());
             bench.sim.block_on(|| {
                 let drive = bench.power_on(None).expect("an empty drive comes up");
                 let driver = bench.connect();
@@ -113,7 +113,7 @@ fn every_engine_by_every_transfer_method() {
 fn a_power_cut_at_many_events() {
     for engine in ENGINES {
         for (seed, settings) in (1..).zip(usual_and_flat(&[&format!("engine.name={}", engine.name)])) {
-            let document = document(&settings);
+            let config = config(&settings);
             let (ledger, sent) = (Rc::new(RefCell::new(Ledger::default())), Rc::new(Cell::new(0)));
             let (known, count) = (ledger.clone(), sent.clone());
             let work = move |driver: &Driver| {
@@ -135,13 +135,13 @@ fn a_power_cut_at_many_events() {
                 }
             };
             cut_after_events(
-                &document,
+                &config,
                 17,
                 |_| (),
                 work,
                 |event, survivors| {
                     let mut ledger = ledger.borrow().clone();
-                    let checked = after_a_cut(&document, survivors, |driver| ledger.check(driver, false));
+                    let checked = after_a_cut(&config, survivors, |driver| ledger.check(driver, false));
                     assert!(checked.is_ok(), "{settings:?}, after event {event}: {checked:?}");
                 },
             );

@@ -1,6 +1,7 @@
 //! Every byte of the survivors is altered once: never a panic, never wrong data. A retrieve returns the value
 //! or 88h, or the drive is not powered on and reports the position of the damage.
 
+use kvdrive_config::Config;
 use kvdrive_device::engines::ENGINES;
 use kvdrive_engines::hash;
 use kvdrive_flash::power::Survivors;
@@ -9,7 +10,7 @@ use kvdrive_nvme::Status;
 use kvdrive_sim::{Rng, Sim};
 use kvdrive_store::store_row;
 
-use kvdrive_rigs::drive::{Bench, Oracle, check_all, check_survivors, document, step};
+use kvdrive_rigs::drive::{Bench, Oracle, check_all, check_survivors, config, step};
 
 /// A drive so small that every byte of it can be tried.
 fn settings(engine: &str) -> Vec<String> {
@@ -38,8 +39,8 @@ fn settings(engine: &str) -> Vec<String> {
     settings
 }
 
-fn a_used_drive(engine: &str) -> (Survivors, Oracle) {
-    let bench = Bench::new(&document(&settings(engine)), Sim::new());
+fn a_used_drive(config: &Config) -> (Survivors, Oracle) {
+    let bench = Bench::of(config.clone(), Sim::new());
     let result = bench.sim.block_on(|| {
         let drive = bench.power_on(None).expect("an empty drive comes up");
         let driver = bench.connect();
@@ -59,8 +60,8 @@ fn a_used_drive(engine: &str) -> (Survivors, Oracle) {
 }
 
 /// Recovers `survivors` and compares; `true` if the drive came up.
-fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
-    let bench = Bench::new(&document(&settings(engine)), Sim::new());
+fn check(config: &Config, survivors: &Survivors, oracle: &Oracle) -> bool {
+    let bench = Bench::of(config.clone(), Sim::new());
     let came_up = bench.sim.block_on(|| {
         let Ok(_drive) = bench.power_on(Some(survivors)) else { return false };
         let driver = bench.connect();
@@ -82,12 +83,13 @@ fn check(engine: &str, survivors: &Survivors, oracle: &Oracle) -> bool {
 /// it.
 fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
     for row in ENGINES {
-        let (survivors, oracle) = a_used_drive(row.name);
-        assert!(check(row.name, &survivors, &oracle));
+        let config = config(&settings(row.name));
+        let (survivors, oracle) = a_used_drive(&config);
+        assert!(check(&config, &survivors, &oracle));
         for at in (0..survivors.protected.len()).filter(|at| is_wanted(*at)) {
             let mut damaged = survivors.clone();
             damaged.protected[at] ^= 1 << (at % 8);
-            let noticed = !check(row.name, &damaged, &oracle);
+            let noticed = !check(&config, &damaged, &oracle);
             assert!(noticed, "{}: byte {at} of the protected image flipped and was not noticed", row.name);
         }
     }
@@ -96,12 +98,13 @@ fn flip_the_protected_image(is_wanted: fn(usize) -> bool) {
 /// The same for the medium, where only data at the damaged place may be lost.
 fn flip_the_medium(is_wanted: fn(usize) -> bool) {
     for row in ENGINES {
-        let (survivors, oracle) = a_used_drive(row.name);
+        let config = config(&settings(row.name));
+        let (survivors, oracle) = a_used_drive(&config);
         let mut came_up = 0;
         for at in (0..survivors.media.len()).filter(|at| is_wanted(*at)) {
             let mut damaged = survivors.clone();
             damaged.media[at] ^= 1 << (at % 8);
-            came_up += u32::from(check(row.name, &damaged, &oracle));
+            came_up += u32::from(check(&config, &damaged, &oracle));
         }
         let name = row.name;
         assert!(came_up > 100, "{name}: only {came_up} drives came up: one bad page must not end a drive");

@@ -15,8 +15,8 @@ use kvdrive_sim::{Rng, Sim, join_all};
 
 use super::batches::{Requests, apply, send_as};
 use kvdrive_rigs::drive::{
-    Bench, LARGE, Oracle, Stored, after_a_cut, check_all, check_one, cut_after_events, document, is_value,
-    key, value,
+    Bench, LARGE, Oracle, Stored, after_a_cut, check_all, check_one, config, cut_after_events, is_value, key,
+    value,
 };
 
 const LARGE_BYTES: u32 = 200_000;
@@ -40,7 +40,7 @@ fn put(driver: &Driver, oracle: &mut Oracle, key: Key, stored: Stored) {
 #[test]
 fn names_of_parts_are_no_keys_of_hosts() {
     for settings in each_engine() {
-        let bench = Bench::new(&document(&settings), Sim::new());
+        let bench = Bench::of(config(&settings), Sim::new());
         bench.sim.block_on(|| {
             let drive = bench.power_on(None).expect("an empty drive comes up");
             let (driver, mut oracle) = (bench.connect(), Oracle::of(&bench));
@@ -72,7 +72,7 @@ fn names_of_parts_are_no_keys_of_hosts() {
 #[test]
 fn small_and_large_values_replace_each_other_under_an_iterator() {
     for settings in each_engine() {
-        let bench = Bench::new(&document(&settings), Sim::new());
+        let bench = Bench::of(config(&settings), Sim::new());
         bench.sim.block_on(|| {
             let drive = bench.power_on(None).expect("an empty drive comes up");
             let (driver, mut oracle) = (bench.connect(), Oracle::of(&bench));
@@ -124,7 +124,7 @@ fn small_and_large_values_replace_each_other_under_an_iterator() {
 fn a_power_cut_leaves_all_of_a_batch_over_large_values_or_nothing() {
     type States = (BTreeMap<Key, Stored>, BTreeMap<Key, Stored>);
     for settings in each_engine() {
-        let document = document(&settings);
+        let config = config(&settings);
         let states = Rc::new(RefCell::new(States::default()));
         let [deleted, replaced, new] = [0, 1, 2].map(|number| key(number, false));
         let requests: Requests = vec![
@@ -143,7 +143,7 @@ fn a_power_cut_leaves_all_of_a_batch_over_large_values_or_nothing() {
         let sent = requests.clone();
         let work = move |driver: &Driver| assert_eq!(send_as(driver, &sent, true), (3, Status::SUCCESS));
         let mut found = [0, 0];
-        cut_after_events(&document, 1, prepare, work, |event, survivors| {
+        cut_after_events(&config, 1, prepare, work, |event, survivors| {
             let (before, after) = states.borrow().clone();
             let is = |driver: &Driver, pairs: &BTreeMap<Key, Stored>| {
                 let mut region = Region::new();
@@ -155,7 +155,7 @@ fn a_power_cut_leaves_all_of_a_batch_over_large_values_or_nothing() {
                     }
                 })
             };
-            let now = after_a_cut(&document, survivors, |driver| (is(driver, &before), is(driver, &after)));
+            let now = after_a_cut(&config, survivors, |driver| (is(driver, &before), is(driver, &after)));
             match now {
                 (true, false) => found[0] += 1,
                 (false, true) => found[1] += 1,
@@ -170,23 +170,23 @@ fn a_power_cut_leaves_all_of_a_batch_over_large_values_or_nothing() {
 #[test]
 fn parts_of_values_that_were_cut_are_removed_however_often_that_is_cut() {
     for settings in each_engine() {
-        let document = document(&settings);
+        let config = config(&settings);
         let prepare = |_: &Driver| ();
         let work = |driver: &Driver| {
             let mut oracle = Oracle::default();
             put(driver, &mut oracle, key(0, false), Stored { version: 1, bytes: LARGE_BYTES });
             put(driver, &mut oracle, key(0, false), Stored { version: 2, bytes: LARGE_BYTES });
         };
-        cut_after_events(&document, 97, prepare, work, |event, survivors| {
+        cut_after_events(&config, 97, prepare, work, |event, survivors| {
             let mut rng = Rng::stream(event, "cuts");
             let mut survivors = survivors.clone();
             for _ in 0..3 {
                 let ask = |driver: &Driver| driver.exist(key(1, false));
-                let (asked, midway, _) = kvdrive_rigs::drive::cut_again(&document, &survivors, &mut rng, ask);
+                let (asked, midway, _) = kvdrive_rigs::drive::cut_again(&config, &survivors, &mut rng, ask);
                 assert_eq!(asked, Ok(false), "{settings:?}: event {event}");
                 survivors = midway;
             }
-            let bench = Bench::new(&document, Sim::new());
+            let bench = Bench::of(config.clone(), Sim::new());
             bench.sim.block_on(|| {
                 let drive = bench.power_on(Some(&survivors)).expect("it comes up");
                 let (driver, mut oracle) = (bench.connect(), Oracle::of(&bench));
@@ -211,7 +211,7 @@ fn parts_of_values_that_were_cut_are_removed_however_often_that_is_cut() {
 fn a_key_whose_value_is_being_replaced_is_shown_once() {
     const KEYS: u64 = 6;
     for settings in each_engine() {
-        let bench = Bench::new(&document(&settings), Sim::new());
+        let bench = Bench::of(config(&settings), Sim::new());
         bench.sim.block_on(|| {
             let _drive = bench.power_on(None).expect("an empty drive comes up");
             let (writer, reader, mut oracle) = (bench.connect(), bench.connect(), Oracle::of(&bench));
