@@ -62,6 +62,7 @@ mod client;
 mod context;
 mod drive;
 mod error;
+mod granted;
 mod image;
 mod keys;
 mod names;

@@ -12,8 +12,7 @@ use kvdrive_flash::power::Survivors;
 use kvdrive_link::shared::{Control, DriveLoop, ServerConfig, Serving};
 use kvdrive_nvme::identify::CSI_NVM;
 use kvdrive_run::wall::{ServedDrive, served};
-use kvdrive_sim::wall::Pace;
-use kvdrive_subsystem::bell::Bell;
+use kvdrive_sim::wall::{Bell, Pace};
 use kvdrive_subsystem::drive::{self, Commands};
 use kvdrive_subsystem::log::Log;
 use kvdrive_subsystem::shared::Core;
@@ -60,7 +59,7 @@ fn config(settings: &[String]) -> Config {
 pub struct End {
     pub served: Served,
     /// Commands whose latency was recorded, by opcode.
-    pub timed: BTreeMap<u8, u64>,
+    pub timed: BTreeMap<u16, u64>,
     /// Data memory that was not given back, bytes.
     pub leaked_bytes: usize,
     pub controllers: usize,
@@ -184,7 +183,7 @@ pub fn serve_at(
         let core = server.run(false).unwrap();
         let mut end = End {
             served: core.subsystem.served().clone(),
-            timed: core.latencies.iter().map(|(opcode, latency)| (*opcode, latency.count())).collect(),
+            timed: core.latencies.iter().map(|(place, latency)| (*place, latency.count())).collect(),
             leaked_bytes: core.used_bytes(),
             controllers: core.subsystem.controllers(),
             survivors: None,

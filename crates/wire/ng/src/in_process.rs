@@ -23,7 +23,7 @@ use kvdrive_run::wall::served;
 use kvdrive_sim::wall::Pace;
 use kvdrive_subsystem::drive::power_on_beside;
 use kvdrive_subsystem::shared::Core;
-use kvdrive_subsystem::subsystem::{Host, Options, Subsystem, nqn_of};
+use kvdrive_subsystem::subsystem::{Host, NQN_OF_UUID, Options, Subsystem, nqn_of};
 use kvdrive_subsystem::tcp::connection::Limits;
 use kvdrive_subsystem::tcp::listener::{Server, Sockets};
 use kvdrive_text::output::tell;
@@ -35,7 +35,6 @@ use crate::kernel;
 const TRANSFER_MIN_BYTES: u32 = 1 << 20;
 /// Memory for data on their way, bytes.
 const MEMORY_BYTES: usize = 64 << 20;
-const NQN: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// The process from which this one was forked has a drive.
 static PARENT_HAS_DRIVE: AtomicBool = AtomicBool::new(false);
@@ -107,7 +106,7 @@ impl InProcess {
         let config = document.config().map_err(|error| error.to_string())?;
         // The same drive has the same name each time, and no two hosts have.
         let nqn = nqn_of(&format!("{self:?}"));
-        let host_nqn = format!("{NQN}{}", Uuid::new_v4());
+        let host_nqn = format!("{NQN_OF_UUID}{}", Uuid::new_v4());
         let most = config.controller.max_value_bytes.max(TRANSFER_MIN_BYTES);
         let options = Options {
             nqn: nqn.clone(),

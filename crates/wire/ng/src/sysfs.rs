@@ -128,7 +128,7 @@ impl Tree {
 }
 
 fn controller_files(facts: &Facts, x: u32) -> Vec<(&'static str, String)> {
-    let (host, port) = facts.address.rsplit_once(':').unwrap_or((&facts.address, "4420"));
+    let (host, port) = facts.address.rsplit_once(':').expect("an address of a drive has a port");
     let own = |text: &str| text.to_owned();
     vec![
         ("address", format!("traddr={},trsvcid={port}", host.trim_matches(['[', ']']))),

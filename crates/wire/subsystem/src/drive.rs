@@ -34,11 +34,10 @@ use kvdrive_nvme::log::{Health, LogRequest, lid};
 use kvdrive_nvme::opcode::{self, Direction};
 use kvdrive_nvme::{ALL_STREAMS, Command, Cqe, DRIVE_NSID, SglDescriptor, Sqe, Status, feature};
 use kvdrive_sim::Sim;
-use kvdrive_sim::wall::lock;
+use kvdrive_sim::wall::{Bell, lock};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Identity, Refreshable, ServedNamespace, Session, Tag};
 use crate::subsystem::NOT_OVER_NETWORKS;

@@ -13,7 +13,6 @@
 //! | [`namespace`] | the interface to what holds pairs or blocks: takes a command with its buffer and completes it |
 //! | [`drive`] | a drive as a namespace, reached through `kvdrive_link::shared` |
 //! | [`log`] | one line for each connection that failed, for the operator |
-//! | [`bell`] | lets another thread wake the one with the sockets |
 //! | [`sharing`] | the rule by which hosts share memory |
 //! | [`buffer`] | memory for data, within a budget |
 //! | [`shared`] | what all connections and functions of one thread share |
@@ -23,7 +22,6 @@
 //!
 //! This crate knows no workloads, engines or flash.
 
-pub mod bell;
 pub mod buffer;
 pub mod drive;
 pub mod log;

@@ -161,9 +161,9 @@ pub struct Core {
     pub now_ms: u64,
     /// The same clock at the last reading of this turn, ns.
     pub now_ns: u64,
-    /// Duration of I/O commands by opcode, measured from the turn that read the last byte to the turn that
+    /// Duration of I/O commands by the place of their opcode ([`crate::subsystem::OPCODES`]), measured from the turn that read the last byte to the turn that
     /// sends the answer.
-    pub latencies: BTreeMap<u8, Buckets>,
+    pub latencies: BTreeMap<u16, Buckets>,
     /// A drive that was powered on and waits to run in this thread's loop.
     pub drive: Option<DriveLoop>,
     /// Open connections.

@@ -253,7 +253,7 @@ mod tests {
     use kvdrive_run::wall::served;
     use kvdrive_sim::Buckets;
     use kvdrive_sim::wall::Pace;
-    use kvdrive_subsystem::subsystem::Served;
+    use kvdrive_subsystem::subsystem::{OPCODE_PLACES, Served};
 
     use super::super::seen::ServerCounters;
     use super::*;
@@ -273,7 +273,7 @@ mod tests {
     fn metrics_have_help_type_and_labels() {
         let mut latency = Buckets::default();
         [700, 1_500, 1_600, 900_000].into_iter().for_each(|span_ns| latency.record(span_ns));
-        let mut io_commands = [0; 256];
+        let mut io_commands = [0; OPCODE_PLACES];
         io_commands[0x01] = 3;
         let server =
             ServerCounters { has_power: true, power_ons: 2, uptime_ns: 1_500_000_000, snapshot_ns: 2_500 };

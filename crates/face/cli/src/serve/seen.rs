@@ -11,12 +11,13 @@ use std::collections::BTreeMap;
 use kvdrive_declare::{Counters, Counts, Sections};
 use kvdrive_flash::faults::FaultCount;
 use kvdrive_flash::power::machine_file::WriteFailure;
+use kvdrive_nvme::identify::{CSI_KV, CSI_NVM};
 use kvdrive_run::DriveSnapshot;
 use kvdrive_run::wall::Running;
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_sim::{Buckets, ResourceStatistics};
 use kvdrive_subsystem::shared::Core;
-use kvdrive_subsystem::subsystem::{HostStatus, OPCODES, Served};
+use kvdrive_subsystem::subsystem::{HostStatus, OPCODES, Served, opcode_place};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -175,11 +176,11 @@ impl From<&Buckets> for SeenLatency {
     }
 }
 
-/// Latencies under the names of their opcodes.
-fn seen_latencies(of: &BTreeMap<u8, Buckets>) -> BTreeMap<String, SeenLatency> {
+/// Latencies by the places of their opcodes, under the names of these.
+fn seen_latencies<'a>(of: impl Iterator<Item = (u16, &'a Buckets)>) -> BTreeMap<String, SeenLatency> {
     let mut named: BTreeMap<&str, Buckets> = BTreeMap::new();
-    of.iter().for_each(|(code, buckets)| {
-        named.entry((OPCODES.name_of)(usize::from(*code))).or_default().add(buckets)
+    of.for_each(|(place, buckets)| {
+        named.entry((OPCODES.name_of)(usize::from(place))).or_default().add(buckets)
     });
     named.into_iter().map(|(name, buckets)| (name.to_owned(), (&buckets).into())).collect()
 }
@@ -238,7 +239,7 @@ pub struct SeenHost {
 /// A copy of the raw state of a server, taken on its thread.
 pub struct HostsLook {
     served: Served,
-    latencies: BTreeMap<u8, Buckets>,
+    latencies: BTreeMap<u16, Buckets>,
     now: HostsNow,
     spent_ns: u64,
 }
@@ -272,7 +273,7 @@ impl HostsLook {
 
     /// How long I/O commands took.
     pub fn latencies(&self) -> BTreeMap<String, SeenLatency> {
-        seen_latencies(&self.latencies)
+        seen_latencies(self.latencies.iter().map(|(place, buckets)| (*place, buckets)))
     }
 }
 
@@ -297,6 +298,8 @@ pub struct DriveLook {
     snapshot: DriveSnapshot,
     write_failure: Option<WriteFailure>,
     latencies: BTreeMap<u8, Buckets>,
+    /// CSI of what the drive takes.
+    command_set: u8,
     lateness: Buckets,
     spent_ns: u64,
 }
@@ -309,6 +312,8 @@ impl DriveLook {
             snapshot: running.snapshot(),
             write_failure: running.drive().write_failure(),
             latencies: running.latencies(),
+            // Only pairs have a largest value.
+            command_set: running.drive().value_max_bytes().map_or(CSI_NVM, |_| CSI_KV),
             lateness: running.lateness(),
             spent_ns: 0,
         };
@@ -323,7 +328,8 @@ impl DriveLook {
 
 impl From<DriveLook> for SeenDrive {
     fn from(look: DriveLook) -> SeenDrive {
-        let DriveLook { snapshot, write_failure, latencies, lateness, .. } = look;
+        let DriveLook { snapshot, write_failure, latencies, command_set, lateness, .. } = look;
+        let latencies = latencies.iter().map(|(opcode, span)| (opcode_place(*opcode, command_set), span));
         let resource = |(name, statistics): (String, ResourceStatistics)| {
             let ResourceStatistics { busy_ns, queue_ns, uses, servers } = statistics;
             SeenResource { name, busy_ns, queue_ns, uses, servers }
@@ -331,7 +337,7 @@ impl From<DriveLook> for SeenDrive {
         SeenDrive {
             counts: SeenCounts::Declared(snapshot.counts),
             read_only: write_failure.map(|failure| failure.to_string()),
-            latencies: seen_latencies(&latencies),
+            latencies: seen_latencies(latencies),
             lateness: (lateness.count() > 0).then(|| (&lateness).into()),
             resources: snapshot.resources.into_iter().map(resource).collect(),
             faults: snapshot.faults.into_iter().map(SeenFault::from).collect(),
@@ -354,19 +360,22 @@ mod tests {
     use kvdrive_nvme::opcode;
     use kvdrive_run::wall::served;
     use kvdrive_sim::wall::Pace;
+    use kvdrive_subsystem::subsystem::OPCODE_PLACES;
 
     use super::*;
 
     #[test]
     fn opcodes_that_have_no_name_are_one_row() {
-        let counts = Served { io_commands: [1; 256], ..Served::default() }.counts();
+        let counts = Served { io_commands: [1; OPCODE_PLACES], ..Served::default() }.counts();
         let named: BTreeMap<_, _> = counts.labels("io_commands").collect();
         let known = (0..=u8::MAX).filter(|code| opcode::name(*code).is_some()).count();
-        assert_eq!((named.len(), named["other"]), (known + 1, 256 - known as u64));
+        // Blocks have five, of which pairs have a flush and (of values in the queue) a write, too.
+        let (names, others) = (known + 3 + 1, OPCODE_PLACES as u64 - known as u64 - 5);
+        assert_eq!((named.len(), named["other"], named["flush"]), (names, others, 2));
         let mut one = Buckets::default();
         one.record(100);
-        let latencies = seen_latencies(&(0..=u8::MAX).map(|code| (code, one.clone())).collect());
-        assert_eq!((latencies.len(), latencies["other"].count), (known + 1, 256 - known as u64));
+        let latencies = seen_latencies((0..OPCODE_PLACES as u16).map(|place| (place, &one)));
+        assert_eq!((latencies.len(), latencies["other"].count), (names, others));
         assert_eq!(latencies["other"].sum_ns, 100 * latencies["other"].count);
     }
 

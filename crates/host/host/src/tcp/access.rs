@@ -159,6 +159,29 @@ fn namespace(
             if wanted == Wanted::Pairs { "it has no format of pairs" } else { "it has no blocks of 4096 B" };
         return found.map(|page| (nsid, page)).ok_or_else(|| lacking(format!("{}: {what}", name())));
     }
+    let (seen, found) = first_with(initiator, wanted)?;
+    if let Some(found) = found {
+        return Ok(found);
+    }
+    let (what, other) = match wanted {
+        Wanted::Pairs => ("pairs (command set 1)", Wanted::Blocks),
+        Wanted::Blocks => ("blocks of 4096 B (command set 0)", Wanted::Pairs),
+    };
+    let instead = match first_with(initiator, other) {
+        Ok((_, Some(_))) if other == Wanted::Blocks => {
+            "; it has blocks, in which a store on the host keeps pairs (kvdrive run --side host --store hashlog)"
+        }
+        Ok((_, Some(_))) => "; it has pairs, which need no store on the host",
+        _ => "",
+    };
+    Err(lacking(format!("none of its {seen} namespaces has {what}{instead}")))
+}
+
+/// How many namespaces were looked at, and the first one that has what is wanted.
+fn first_with(
+    initiator: &mut Initiator,
+    wanted: Wanted,
+) -> Result<(u32, Option<(u32, Vec<u8>)>), ReachError> {
     // Asks for the namespaces of the command set if the target supports that, otherwise for all.
     let list = initiator
         .identify(cns::CSI_ACTIVE_NAMESPACES, wanted.csi(), 0)
@@ -168,12 +191,10 @@ fn namespace(
     for nsid in nsids.take_while(|nsid| *nsid != 0) {
         seen += 1;
         if let Ok(Some(page)) = has(initiator, nsid, wanted) {
-            return Ok((nsid, page));
+            return Ok((seen, Some((nsid, page))));
         }
     }
-    let what =
-        if wanted == Wanted::Pairs { "pairs (command set 1)" } else { "blocks of 4096 B (command set 0)" };
-    Err(lacking(format!("none of its {seen} namespaces has {what}")))
+    Ok((seen, None))
 }
 
 /// The Identify data of the namespace, if it has what is wanted.

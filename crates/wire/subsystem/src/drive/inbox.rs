@@ -7,8 +7,7 @@ use kvdrive_link::shared::{CompletionSink, SharedQueue};
 use kvdrive_nvme::Cqe;
 use kvdrive_nvme::transport_fault::TransportFault;
 
-use crate::bell::Bell;
-use kvdrive_sim::wall::lock;
+use kvdrive_sim::wall::{Bell, lock};
 
 /// News from the drive's thread for the server's: completions with the number of their queue.
 pub(super) struct Inbox {

@@ -9,7 +9,7 @@ use kvdrive_admin::{
 use kvdrive_nvme::discovery::{DiscoveryEntry, DiscoveryHeader};
 use kvdrive_nvme::fabrics::{ANY_CONTROLLER, DISCOVERY_NQN, nqn_field};
 use kvdrive_nvme::feature::{self, event};
-use kvdrive_nvme::identify::{CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns};
+use kvdrive_nvme::identify::{CSI_KV, CSI_NVM, IDENTIFY_BYTES, ascii_padded, cns};
 use kvdrive_nvme::log::{Health, LogRequest, lid};
 use kvdrive_nvme::nvm;
 use kvdrive_nvme::opcode::{self, Direction, admin};
@@ -20,6 +20,7 @@ use super::Subsystem;
 use super::connect::ADMIN_ENTRIES_MAX;
 use super::controller::{Controller, Transport};
 use super::nqn::as_uuid;
+use super::served::opcode_place;
 use super::step::{Page, PendingPage, Step};
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, Identity, Refreshable, Tag};
@@ -306,7 +307,8 @@ impl Subsystem {
         let count = |direction| -> u64 {
             let of = |row: &&(u8, &str, Direction)| row.2 == direction;
             let rows = opcode::IO_TABLE.iter().filter(of);
-            rows.map(|row| served.io_commands[usize::from(row.0)]).sum()
+            let both = |row: &(u8, &str, Direction)| [CSI_KV, CSI_NVM].map(|set| opcode_place(row.0, set));
+            rows.flat_map(both).map(|place| served.io_commands[usize::from(place)]).sum()
         };
         answer.read_commands[0].set(count(Direction::ToHost));
         answer.write_commands[0].set(count(Direction::ToDrive));

@@ -15,12 +15,12 @@ use std::sync::Arc;
 use kvdrive_auth::KeyPair;
 use kvdrive_nvme::Status;
 use kvdrive_nvme::auth::{Content, Group, Hash, MESSAGE_MAX_BYTES, Message, Offer, Reason};
+use kvdrive_sim::wall::Bell;
 
 pub use super::check::Host;
 use super::check::{Check, Checked, Names};
 use super::keys::{Asker, Worked};
 use super::{Event, Step, Subsystem, done};
-use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, Tag};
 

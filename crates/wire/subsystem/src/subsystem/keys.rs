@@ -28,9 +28,9 @@ use std::thread;
 
 use kvdrive_auth::KeyPair;
 use kvdrive_nvme::auth::Group;
+use kvdrive_sim::wall::Bell;
 
 use super::check::{Check, Checked};
-use crate::bell::Bell;
 use crate::namespace::QueueId;
 
 /// How long a key pair is used, ms.

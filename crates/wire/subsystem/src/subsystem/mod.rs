@@ -52,12 +52,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use kvdrive_nvme::fabrics::Fabrics;
+use kvdrive_nvme::identify::CSI_KV;
 use kvdrive_nvme::opcode::{self, Direction};
 use kvdrive_nvme::transport_fault::TransportFault;
 use kvdrive_nvme::{Sqe, Status, property};
+use kvdrive_sim::wall::Bell;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
-use crate::bell::Bell;
 use crate::buffer::Buffer;
 use crate::namespace::{Completion, QueueId, ServedNamespace, Tag};
 use abort::NOT_ABORTED;
@@ -69,10 +70,10 @@ pub use authentication::Host;
 use controller::Controller;
 use keys::Keys;
 pub use kvdrive_admin::event::REQUESTS_MAX as ASYNC_REQUESTS_MAX;
-pub use nqn::nqn_of;
+pub use nqn::{NQN_OF_UUID, nqn_of};
 pub use options::{OptionError, Options, is_nqn};
 use queue::{Queue, QueueSlot};
-pub use served::{HostStatus, OPCODES, Served};
+pub use served::{HostStatus, OPCODE_PLACES, OPCODES, Served, opcode_place};
 pub use step::Event;
 use step::{PendingPage, Step, done};
 
@@ -297,6 +298,12 @@ impl Subsystem {
         }
     }
 
+    /// The place of [`OPCODES`] at which an I/O command is counted.
+    pub fn counted_at(&self, opcode: u8, nsid: u32) -> u16 {
+        let namespace = self.namespaces.get(&nsid);
+        opcode_place(opcode, namespace.map_or(CSI_KV, |namespace| namespace.identity().command_set()))
+    }
+
     /// Runs a command of a queue. `data` holds the bytes that came with it, or the room for its answer.
     pub fn execute(&mut self, tag: Tag, sqe: &Sqe, data: Buffer, now_ms: u64) {
         self.execute_part(tag, sqe, Some(sqe.opcode), data, now_ms);
@@ -325,7 +332,8 @@ impl Subsystem {
             self.admin(index, tag, sqe, &mut data)
         } else {
             if let Some(opcode) = begun {
-                self.served.io_commands[usize::from(opcode)] += 1;
+                let place = self.counted_at(opcode, sqe.nsid.get());
+                self.served.io_commands[usize::from(place)] += 1;
             }
             if opcode::direction(sqe.opcode) == Direction::ToDrive {
                 self.served.written_bytes += data.len() as u64;

@@ -2,24 +2,48 @@
 
 use kvdrive_admin::ControllerKind;
 use kvdrive_declare::{By, Counters};
-use kvdrive_nvme::{Status, opcode};
+use kvdrive_nvme::identify::CSI_NVM;
+use kvdrive_nvme::{Status, nvm, opcode};
 
 use super::{Address, Subsystem};
 
-/// Labels by opcode. All unknown ones share one: a host chooses them, and each label costs every scrape a row.
-pub const OPCODES: By = By {
-    label: "opcode",
-    places: 256,
-    name_of: |code| u8::try_from(code).ok().and_then(opcode::name).unwrap_or("other"),
-    is_sparse: true,
-};
+/// Opcodes of one command set.
+const OF_SET: usize = 256;
+/// Places of [`OPCODES`]: opcodes for pairs, and behind them those for blocks.
+pub const OPCODE_PLACES: usize = 2 * OF_SET;
+
+/// Labels by opcode and command set, since 01h stores a pair and writes blocks. All unknown ones share one: a host chooses
+/// them, and each label costs every scrape a row.
+pub const OPCODES: By = By { label: "opcode", places: OPCODE_PLACES, name_of: name_at, is_sparse: true };
+
+/// The place of an opcode for a namespace of a command set.
+pub fn opcode_place(opcode: u8, command_set: u8) -> u16 {
+    u16::from(opcode) + if command_set == CSI_NVM { OF_SET as u16 } else { 0 }
+}
+
+fn name_at(place: usize) -> &'static str {
+    let opcode = (place % OF_SET) as u8;
+    let name = if place < OF_SET { opcode::name(opcode) } else { name_of_blocks(opcode) };
+    name.unwrap_or("other")
+}
+
+fn name_of_blocks(opcode: u8) -> Option<&'static str> {
+    Some(match opcode {
+        nvm::FLUSH => "flush",
+        nvm::WRITE => "write",
+        nvm::READ => "read",
+        nvm::WRITE_ZEROES => "write-zeroes",
+        nvm::DATASET_MANAGEMENT => "dataset-management",
+        _ => return None,
+    })
+}
 
 /// Counts since the subsystem was made.
 #[derive(Clone, Debug, Counters)]
 pub struct Served {
     /// I/O commands of hosts.
     #[counter(by = &OPCODES)]
-    pub io_commands: [u64; 256],
+    pub io_commands: [u64; OPCODE_PLACES],
     /// I/O commands that found no pair with their key. They are not in `io_errors`.
     pub io_misses: u64,
     /// I/O commands that failed.
@@ -46,7 +70,7 @@ pub struct Served {
 impl Default for Served {
     fn default() -> Served {
         Served {
-            io_commands: [0; 256],
+            io_commands: [0; OPCODE_PLACES],
             io_misses: 0,
             io_errors: 0,
             admin_commands: 0,

@@ -7,8 +7,7 @@ use std::thread;
 
 use kvdrive_auth::TlsPsk;
 use kvdrive_auth::tls::{Failure, Session};
-
-use crate::bell::Bell;
+use kvdrive_sim::wall::Bell;
 
 /// Owner of a session: the index of a peer, and its serial number.
 pub(super) type SessionOwner = (usize, u64);

@@ -18,7 +18,8 @@ use crate::namespace::QueueId;
 /// A command from its fetching to its completion.
 pub struct Command {
     pub cid: u16,
-    pub opcode: u8,
+    /// Where the subsystem counts its opcode.
+    pub counted_at: u16,
     /// When the subsystem got it, by the clock of the server, ns.
     pub began_ns: u64,
     /// The guest's memory for its answer.

@@ -33,7 +33,9 @@ fn bytes_of(blocks: &[Block]) -> Vec<u8> {
 fn a_drive_of_blocks_is_read_and_written_over_a_network_and_has_no_pairs() {
     let server = serve(Backend::Blocks(None), Options::default(), 16 << 20);
     let refused = reach(&remote(&server)).map(drop).unwrap_err().line();
-    assert_eq!(refused, "none of its 1 namespaces has pairs (command set 1)");
+    let instead =
+        "it has blocks, in which a store on the host keeps pairs (kvdrive run --side host --store hashlog)";
+    assert_eq!(refused, format!("none of its 1 namespaces has pairs (command set 1); {instead}"));
     let mut reached = reach_blocks(&remote(&server)).unwrap();
     let all = reached.blocks();
     assert!(reached.is_blank() && all > 10_000, "{all} blocks");
@@ -93,7 +95,9 @@ fn identify_of_a_drive_of_blocks_is_that_of_the_nvm_command_set() {
 fn a_drive_of_pairs_is_no_drive_of_blocks() {
     let server = serve(Backend::Memory, Options::default(), 16 << 20);
     let refused = |nsid| reach_blocks(&Remote { nsid, ..remote(&server) }).map(drop).unwrap_err().line();
-    assert!(refused(None).ends_with("namespaces has blocks of 4096 B (command set 0)"), "{}", refused(None));
+    let line =
+        "namespaces has blocks of 4096 B (command set 0); it has pairs, which need no store on the host";
+    assert!(refused(None).ends_with(line), "{}", refused(None));
     assert_eq!(refused(Some(1)), "namespace 1: it has no blocks of 4096 B");
     server.end();
 }

@@ -247,7 +247,7 @@ fn a_large_value_counts_as_one_command_and_its_time_is_recorded() {
     let expected = [(opcode::STORE, 1), (opcode::RETRIEVE, 1), (opcode::STORE_PART, 1), (opcode::DISCARD, 0)];
     for (opcode, count) in expected {
         assert_eq!(end.served.io_commands[usize::from(opcode)], count, "{opcode:02X}h");
-        assert_eq!(end.timed.get(&opcode).copied().unwrap_or(0), count, "{opcode:02X}h");
+        assert_eq!(end.timed.get(&u16::from(opcode)).copied().unwrap_or(0), count, "{opcode:02X}h");
     }
     assert_eq!(end.served.io_commands[usize::from(opcode::RETRIEVE_PART)], 0);
 }

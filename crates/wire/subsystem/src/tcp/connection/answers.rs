@@ -27,7 +27,7 @@ impl Connection {
         if command.step != SlotStep::AtSubsystem {
             return;
         }
-        let (opcode, began_ns) = (command.sqe.opcode, command.began_ns);
+        let (opcode, nsid, began_ns) = (command.sqe.opcode, command.sqe.nsid.get(), command.began_ns);
         self.spoils_digest = fault == Some(TransportFault::BadDigest);
         if command.part.is_none() && !self.is_admin {
             self.begun.note(&command.sqe, &completion, core.now_ms);
@@ -46,7 +46,8 @@ impl Connection {
         let is_answered = self.slots[usize::from(tag.slot)].step == SlotStep::Free;
         if is_answered && !self.is_admin {
             let spent_ns = core.now_ns.saturating_sub(began_ns);
-            core.latencies.entry(opcode).or_default().record(spent_ns);
+            let place = core.subsystem.counted_at(opcode, nsid);
+            core.latencies.entry(place).or_default().record(spent_ns);
         }
     }
 

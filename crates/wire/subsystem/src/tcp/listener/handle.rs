@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
-use crate::bell::Bell;
+use kvdrive_sim::wall::Bell;
+
 use crate::shared::Core;
 
 pub(super) type Order = Box<dyn FnOnce(&mut Core) + Send>;

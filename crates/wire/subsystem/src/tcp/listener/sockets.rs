@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kvdrive_auth::tls::{Known, Session};
+use kvdrive_sim::wall::Bell;
 use mio::net::TcpListener;
 use mio::{Interest, Poll, Token, Waker};
 
-use crate::bell::Bell;
 use crate::vfio::functions::Functions;
 
 /// The token of the waker.

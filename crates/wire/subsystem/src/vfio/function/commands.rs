@@ -109,7 +109,8 @@ impl Function {
         let is_admin = id == 0;
         let queue = self.submissions[id].as_mut().expect("it was fetched from there");
         let cid = sqe.cid.get();
-        let slot = queue.keep(Command { cid, opcode: sqe.opcode, began_ns: core.now_ns, answer: None });
+        let counted_at = core.subsystem.counted_at(sqe.opcode, sqe.nsid.get());
+        let slot = queue.keep(Command { cid, counted_at, began_ns: core.now_ns, answer: None });
         if is_admin && QueueCommand::is_one(sqe.opcode) {
             self.run_queue_command(core, slot, &sqe);
             return;
@@ -198,7 +199,7 @@ impl Function {
         let (ring, is_last) = (usize::from(queue.completion), queue.is_idle());
         if id != 0 {
             let spent_ns = core.now_ns.saturating_sub(command.began_ns);
-            core.latencies.entry(command.opcode).or_default().record(spent_ns);
+            core.latencies.entry(command.counted_at).or_default().record(spent_ns);
         }
         match completion.fault {
             Some(TransportFault::Disconnect) => return self.complain("an injected fault ends it"),
