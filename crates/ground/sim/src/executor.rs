@@ -197,7 +197,7 @@ impl Sim {
         if self.now() >= at && !self.halted() {
             return false;
         }
-        !self.travel_to(at)
+        !self.travel_to(at, 1)
     }
 
     fn suspend_until(&self, at: Ns) {
@@ -538,21 +538,21 @@ impl Sim {
         self.0.schedule.borrow_mut().tasks.close(task);
     }
 
-    /// Advances the clock by `span` ns in place, counted as an event, if no other event is due by then.
+    /// Advances the clock by `span` ns in place, counted as `events` events, if no other event is due by then.
     #[inline]
-    pub(crate) fn travel(&self, span: Ns) -> bool {
-        self.travel_to(self.now().saturating_add(span))
+    pub(crate) fn travel(&self, span: Ns, events: u64) -> bool {
+        self.travel_to(self.now().saturating_add(span), events)
     }
 
     #[inline]
-    fn travel_to(&self, at: Ns) -> bool {
+    fn travel_to(&self, at: Ns, events: u64) -> bool {
         let may = self.may_travel(at);
         if may && self.0.clock_holders.get() == 0 {
             if self.0.has_sleepers.get() {
                 self.put_sleepers_away();
             }
             self.0.now.set(at);
-            let events = self.0.events.get() + 1;
+            let events = self.0.events.get() + events;
             self.0.events.set(events);
             if events >= self.0.in_place_until.get() {
                 self.0.horizon.set(0);

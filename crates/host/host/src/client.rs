@@ -371,6 +371,10 @@ impl<C: Client> Client for &mut C {
     fn wait<V: Content>(&mut self, ticket: Self::Ticket<V>, into: &mut Region) -> Result<Answer, Error> {
         C::wait(self, ticket, into)
     }
+
+    fn call<V: Content>(&mut self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        C::call(self, call, into)
+    }
 }
 
 /// A call without a value.

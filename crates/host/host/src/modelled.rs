@@ -29,6 +29,7 @@ use crate::Error;
 use crate::answers;
 pub use crate::answers::{IteratorId, Pair};
 use crate::client::{Answer, Call, Calls, Client, Content};
+use crate::conversation::course::done;
 use crate::conversation::slot::{Arrived, Remaining, Slot};
 use crate::conversation::{
     self, Aftermath, CallState, Capabilities, CommandEnd, CommandSlot, Course, SlotOffer, Submission, Until,
@@ -102,7 +103,7 @@ impl Calls for &Driver {
     type Error = Status;
 
     fn ask<V: Content>(self, call: Call<V>, into: &mut Region) -> Result<Answer, Status> {
-        self.wait(self.submit(call), into)
+        self.carry_out(call, into)
     }
 }
 
@@ -117,6 +118,10 @@ impl<'d> Client for &'d Driver {
     fn wait<V: Content>(&mut self, ticket: Ticket<'d, V>, into: &mut Region) -> Result<Answer, Error> {
         let driver: &'d Driver = self;
         Ok(driver.wait(ticket, into)?)
+    }
+
+    fn call<V: Content>(&mut self, call: Call<V>, into: &mut Region) -> Result<Answer, Error> {
+        Ok(self.carry_out(call, into)?)
     }
 }
 
@@ -323,18 +328,38 @@ impl Driver {
     /// several tickets takes an answer there: a value leaves the window only when its answer is taken.
     #[inline(always)]
     fn submit_making_room<V: Content>(&self, call: Call<V>, make_room: impl FnMut()) -> Ticket<'_, V> {
-        let has_unclaimed = |iterator| self.slotted.host.unclaimed.borrow().has(iterator);
-        let course =
-            match conversation::begin(self.capabilities(), &call, call.value().bytes(), has_unclaimed) {
-                Ok(course) => course,
-                Err(state) => return Ticket { call, state },
-            };
+        let course = match self.begin(&call) {
+            Ok(course) => course,
+            Err(state) => return Ticket { call, state },
+        };
         let mut flight = Flight { course, slot: self.take_slot(), is_over: false };
         let state = match flight.advance(call.value(), Until::Whole, make_room) {
             None => CallState::UnderWay(flight),
             Some((status, _)) => CallState::Ended(status),
         };
         Ticket { call, state }
+    }
+
+    #[inline(always)]
+    fn begin<V: Content, F>(&self, call: &Call<V>) -> Result<Course<'_>, CallState<F>> {
+        let has_unclaimed = |iterator| self.slotted.host.unclaimed.borrow().has(iterator);
+        conversation::begin(self.capabilities(), call, call.value().bytes(), has_unclaimed)
+    }
+
+    /// Submits a command and waits for its answer. Most calls do both at once: the command stays where it is, while a
+    /// ticket, some 400 bytes, would be moved three times.
+    #[inline]
+    fn carry_out<V: Content>(&self, call: Call<V>, into: &mut Region) -> Result<Answer, Status> {
+        let course = match self.begin(&call) {
+            Ok(course) => course,
+            Err(state) => return self.wait(Ticket { call, state }, into),
+        };
+        let mut flight = Flight { course, slot: self.take_slot(), is_over: false };
+        if let Some((status, _)) = flight.advance(call.value(), Until::Whole, || self.wait_for_window()) {
+            return done(status).map(|()| Answer::Done);
+        }
+        let ended = flight.advance(call.value(), Until::Ended, || self.wait_for_window());
+        self.conclude(&mut flight, ended, into)
     }
 
     /// Does [`Driver::wait`] return without waiting?
@@ -368,7 +393,19 @@ impl Driver {
             ticket = self.submit(ticket.call);
         }
         let Ticket { call, state: CallState::UnderWay(mut flight) } = ticket else { return ticket.ended() };
-        let (status, cqe) = flight.advance(call.value(), Until::Ended, make_room).expect("it has ended");
+        let ended = flight.advance(call.value(), Until::Ended, make_room);
+        self.conclude(&mut flight, ended, into)
+    }
+
+    /// The answer of a command that has `ended`, whose slot is free then.
+    #[inline(always)]
+    fn conclude(
+        &self,
+        flight: &mut Flight<'_>,
+        ended: CommandEnd,
+        into: &mut Region,
+    ) -> Result<Answer, Status> {
+        let (host, (status, cqe)) = (&self.slotted.host, ended.expect("it has ended"));
         // The iterator or pair of the answer belongs to the caller.
         flight.slot.entries.slot.settled();
         let arrived = (&*host.memory as &dyn HostMemory, flight.slot.entries.memory.buffer);
@@ -413,7 +450,7 @@ impl Flight<'_> {
     }
 
     /// Frees the slot: all completions have come, and the answer is taken.
-    fn end(mut self) {
+    fn end(&mut self) {
         let (slotted, entries) = (&self.slot.driver.slotted, &mut self.slot.entries);
         assert_eq!(entries.unacknowledged, 0, "the task of a command acknowledges its completions");
         slotted.end_dropped(&mut self.course.progress(), entries.cqe.as_ref());

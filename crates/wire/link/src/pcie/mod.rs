@@ -319,18 +319,41 @@ impl Link {
         self.config.dma_page_ns * u64::from(moved_bytes.div_ceil(PAGE_BYTES))
     }
 
+    /// A crossing that the DMA engine makes.
     fn dma(&self, crossing: &Crossing) {
-        let _spent = self.sim.spend(Cause::Link);
-        let _engine = self.dma.acquire();
-        self.cross(crossing);
+        if !self.crosses_in_place(Some(&self.dma), crossing) {
+            let _spent = self.sim.spend(Cause::Link);
+            let _engine = self.dma.acquire();
+            self.wait_and_cross(crossing);
+        }
     }
 
     /// Every crossing: counts the bytes, holds each direction for its line time, then takes the rest.
     #[inline]
     fn cross(&self, crossing: &Crossing) {
+        if !self.crosses_in_place(None, crossing) {
+            let _spent = self.sim.spend(Cause::Link);
+            self.wait_and_cross(crossing);
+        }
+    }
+
+    /// The whole crossing, if nothing else happens before its end and every part is free; `false`: nothing was done.
+    #[inline]
+    fn crosses_in_place(&self, engine: Option<&Resource>, crossing: &Crossing) -> bool {
+        let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;
+        let (began, legs) = (self.sim.now(), [(&self.up, up_ns), (&self.down, down_ns)]);
+        let crosses = Resource::pass_all(&self.sim, Cause::Link, engine, legs, rest_ns);
+        if crosses {
+            self.meter.count(class, payload_bytes, wire_bytes);
+            self.note(began, crossing);
+        }
+        crosses
+    }
+
+    /// A crossing, one step after the other.
+    fn wait_and_cross(&self, crossing: &Crossing) {
         let Crossing { class, payload_bytes, wire_bytes, up_ns, down_ns, rest_ns } = *crossing;
         self.meter.count(class, payload_bytes, wire_bytes);
-        let _spent = self.sim.spend(Cause::Link);
         let began = self.sim.now();
         self.up.run(up_ns);
         self.down.run_then(down_ns, rest_ns);
