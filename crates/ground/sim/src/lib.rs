@@ -23,6 +23,7 @@ mod forks;
 mod join;
 mod lock;
 mod occupation;
+mod patience;
 #[cfg(unix)]
 mod processor_time;
 mod resource;

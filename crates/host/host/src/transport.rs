@@ -93,6 +93,11 @@ pub(crate) trait Transport: Remainder + Send + Sync {
         Ok(Brought::Elsewhere)
     }
 
+    /// Do completions of many commands under way come in groups, and late rather than one by one?
+    fn gathers(&self) -> bool {
+        false
+    }
+
     /// A descriptor that becomes readable when completions can be brought, and whether bytes wait to be sent
     /// there; `None`: they come without this thread.
     fn descriptor(&self) -> Option<(BorrowedFd<'_>, bool)> {

@@ -15,7 +15,7 @@ use kvdrive_nvme::{Cqe, Sqe, Status};
 
 use super::calls::Driver;
 use super::port::Port;
-use super::wait::{self, block_on, block_on_within};
+use super::wait::{self, block_on, block_on_for, block_on_within};
 use crate::Error;
 use crate::answers::{IteratorId, Pairs};
 use crate::client::{Answer, Call, Content};
@@ -23,6 +23,8 @@ use crate::conversation::slot::{Arrived, Slot};
 use crate::conversation::{self, CallState, CommandSlot, Course, SlotOffer, Submission, Until};
 use crate::pipelined::{Completion, Pipelined};
 
+/// With so many commands under way, a thread waits for groups of completions, where they come in groups.
+const GROUPED: u32 = 8;
 /// How often a thread looks for completions that it cannot sleep for.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -162,7 +164,8 @@ impl<V: Content> Pipelined<V> for Pipeline<'_, V> {
             self.publish();
             let batch = &mut self.batch;
             let finished = poll_fn(|context| port.noted(port.board().poll_finished(context, batch)));
-            match block_on_within(finished, timeout) {
+            let in_groups = self.under_way >= GROUPED && port.transport().gathers();
+            match block_on_for(finished, timeout, in_groups) {
                 Some(finished) => finished?,
                 None => return Ok(None),
             }

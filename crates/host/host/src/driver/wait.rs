@@ -58,11 +58,28 @@ struct Parker {
     woken: AtomicBool,
 }
 
+/// How a thread waits.
+struct Manner {
+    patience: Patience,
+    /// For a group of completions, which may be taken late.
+    for_group: bool,
+}
+
+impl Manner {
+    fn look_again(&mut self) -> bool {
+        if self.for_group { self.patience.look_again_for_group() } else { self.patience.look_again() }
+    }
+
+    fn end(&mut self) {
+        if self.for_group { self.patience.end_group() } else { self.patience.end() }
+    }
+}
+
 impl Parker {
     /// Waits to be woken, or until `limit` has passed; `true`: it was woken.
-    fn wait(&self, patience: &mut Patience, limit: Option<&Limit>) -> bool {
+    fn wait(&self, manner: &mut Manner, limit: Option<&Limit>) -> bool {
         let is_woken = || self.woken.load(Ordering::Acquire);
-        while !is_woken() && limit.is_none_or(|limit| !limit.left().is_zero()) && patience.look_again() {
+        while !is_woken() && limit.is_none_or(|limit| !limit.left().is_zero()) && manner.look_again() {
             std::hint::spin_loop();
         }
         while !is_woken() {
@@ -72,24 +89,24 @@ impl Parker {
                 Some(left) => thread::park_timeout(left),
             }
         }
-        patience.end();
+        manner.end();
         is_woken()
     }
 }
 
 impl Parker {
     /// Brings what the future waits for, or waits to be woken; `false`: the limit has passed.
-    fn bring_or_wait(&self, patience: &mut Patience, limit: Option<&Limit>) -> bool {
+    fn bring_or_wait(&self, manner: &mut Manner, limit: Option<&Limit>) -> bool {
         let bringers = WAITED_FOR.with_borrow_mut(|waited_for| waited_for.as_mut().map(std::mem::take));
         let mut bringers = bringers.unwrap_or_default().into_iter();
-        let Some(first) = bringers.next() else { return self.wait(patience, limit) };
+        let Some(first) = bringers.next() else { return self.wait(manner, limit) };
         // This thread can sleep for one of them only.
         bringers.for_each(Bringer::start_reader);
         let is_woken = || self.woken.load(Ordering::Acquire);
         match first.bring(&is_woken, limit.map(Limit::left)) {
             Brought::Here => true,
             Brought::No => is_woken(),
-            Brought::Elsewhere => self.wait(patience, limit),
+            Brought::Elsewhere => self.wait(manner, limit),
         }
     }
 }
@@ -152,12 +169,22 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 
 /// Runs `future` on this thread to its end, or until it has waited for `span`; `None`: without a limit.
 pub(crate) fn block_on_within<F: Future>(future: F, span: Option<Duration>) -> Option<F::Output> {
+    block_on_for(future, span, false)
+}
+
+/// As [`block_on_within`]; `for_group`: the future waits for a group of completions while the drive has more to do.
+pub(super) fn block_on_for<F: Future>(
+    future: F,
+    span: Option<Duration>,
+    for_group: bool,
+) -> Option<F::Output> {
     let limit = span.map(|span| Limit { since: Stopwatch::start(), span });
     let mut future = pin!(future);
-    let (parker, waker, mut patience) = PARKER.take().unwrap_or_else(|| {
+    let (parker, waker, patience) = PARKER.take().unwrap_or_else(|| {
         let parker = Arc::new(Parker { thread: thread::current(), woken: AtomicBool::new(false) });
         (parker.clone(), Waker::from(parker), Patience::default())
     });
+    let mut manner = Manner { patience, for_group };
     let mut context = Context::from_waker(&waker);
     let _inner = Inner(WAITED_FOR.replace(Some(Vec::new())));
     let output = loop {
@@ -165,10 +192,10 @@ pub(crate) fn block_on_within<F: Future>(future: F, span: Option<Duration>) -> O
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             break Some(output);
         }
-        if !parker.bring_or_wait(&mut patience, limit.as_ref()) {
+        if !parker.bring_or_wait(&mut manner, limit.as_ref()) {
             break None;
         }
     };
-    PARKER.set(Some((parker, waker, patience)));
+    PARKER.set(Some((parker, waker, manner.patience)));
     output
 }

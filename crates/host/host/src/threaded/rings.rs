@@ -41,6 +41,11 @@ impl CompletionSink for Sink {
         self.board.complete(&DriveEnd { queue, memory }, cqes);
     }
 
+    /// A pipeline sleeps until a group has come ([`crate::driver`]).
+    fn gathers(&self) -> bool {
+        true
+    }
+
     fn power_off(&self) {
         self.board.fail(PowerOff.into());
     }
@@ -172,6 +177,10 @@ impl Transport for Rings {
 
     fn acknowledge(&self) {
         self.queue.ring_completion();
+    }
+
+    fn gathers(&self) -> bool {
+        self.queue.gathers()
     }
 
     fn check_thread(&self) -> Result<(), Error> {

@@ -3,6 +3,7 @@
 mod alike;
 mod controllers;
 mod firmware;
+mod groups;
 mod recording;
 mod speed;
 mod threaded;

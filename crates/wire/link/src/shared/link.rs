@@ -47,6 +47,8 @@ pub struct SharedLink {
     pub(super) registry: Mutex<Registry>,
     pub(super) closed: AtomicBool,
     pub(super) cut: AtomicBool,
+    /// Is the drive unpaced, on a thread of its own? Known when it begins to serve.
+    pub(super) unpaced: Arc<AtomicBool>,
 }
 
 impl SharedLink {
@@ -60,6 +62,7 @@ impl SharedLink {
             registry: Mutex::default(),
             closed: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            unpaced: Arc::default(),
         });
         let queue = link.create_queue(ADMIN_ENTRIES, admin).expect("a new link has not ended");
         (link, queue)
@@ -130,6 +133,7 @@ impl SharedLink {
             inbox: Apart::default(),
             filled: self.filled.clone(),
             outstanding: AtomicU32::new(0),
+            unpaced: self.unpaced.clone(),
             completion_doorbells: Apart::default(),
             sink,
         });

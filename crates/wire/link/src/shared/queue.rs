@@ -1,6 +1,6 @@
 //! [`SharedQueue`]: a queue pair, the application's side.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kvdrive_nvme::transport_fault::TransportFault;
@@ -16,6 +16,11 @@ pub trait CompletionSink: Send + Sync {
     /// Announces a fault for the answer to this command, which is passed next, on a network.
     fn struck(&self, cid: u16, fault: TransportFault) {
         _ = (cid, fault);
+    }
+    /// May completions of many commands under way wait for each other while the drive has more to do? For a host that
+    /// sleeps until they come, since waking it costs more than a command.
+    fn gathers(&self) -> bool {
+        false
     }
     /// The drive is gone; outstanding commands will never complete.
     fn power_off(&self);
@@ -72,6 +77,8 @@ pub struct SharedQueue {
     pub(super) filled: Arc<Filled>,
     /// Commands submitted and not completed.
     pub(super) outstanding: AtomicU32,
+    /// Is the drive unpaced, on a thread of its own?
+    pub(super) unpaced: Arc<AtomicBool>,
     /// Completion doorbells that the meter has not counted yet.
     pub(super) completion_doorbells: Apart<AtomicU32>,
     pub(super) sink: Arc<dyn CompletionSink>,
@@ -86,6 +93,17 @@ impl SharedQueue {
     /// Slots of each ring; one of them always stays empty.
     pub fn entries(&self) -> u32 {
         self.entries
+    }
+
+    /// Do completions of many commands under way come in groups? Not those of a paced drive, whose times they would
+    /// alter, nor those of a drive that runs in calls of its host.
+    pub fn gathers(&self) -> bool {
+        self.unpaced.load(Ordering::Relaxed) && self.sink.gathers()
+    }
+
+    /// Commands under way.
+    pub(super) fn under_way(&self) -> u32 {
+        self.outstanding.load(Ordering::Relaxed)
     }
 
     /// May this thread submit here?

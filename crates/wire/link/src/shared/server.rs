@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use kvdrive_sim::Sim;
 use kvdrive_sim::wall::{self, Pace, Park, Sleeper, Source, WallRun};
@@ -79,6 +80,7 @@ impl<D: Controlled, F> Server<D, F> {
     {
         // The running thread is the one to wake.
         let thread = std::thread::current();
+        self.shared.unpaced.store(self.pace != Pace::Model, Ordering::Relaxed);
         self.run_beside(&mut [], &mut Park, move || thread.unpark())
     }
 

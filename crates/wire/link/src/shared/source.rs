@@ -20,8 +20,10 @@ use crate::queue::{Outlet, QueuePair};
 use crate::recording::Recorder;
 use crate::served::{Controlled, Outcome};
 
-/// Number of completions that are handed over without waiting for the next poll.
-const BATCH: usize = 8;
+/// Number of completions that are handed over without waiting for the next poll. A host that waits for groups gets them
+/// once half of the commands that it had under way have completed, if that is more, and so has time for them while the
+/// drive is busy with the other half.
+const BATCH: u32 = 8;
 /// A drive that settles several completions at once settles at the latest when it has this many,
 const GATHERED: u32 = 64;
 /// and when one of them has waited for this many polls.
@@ -34,6 +36,8 @@ struct Outbound {
     session: Cell<u32>,
     began: Began,
     batch: TaskCell<Vec<Cqe>>,
+    /// Does its host wait for groups of completions?
+    gathers: bool,
 }
 
 /// Invariant: a host closes rings only when all commands submitted through them were answered.
@@ -42,11 +46,17 @@ const UNTIL_CLOSED: &str = "nothing is under way of a queue whose rings are clos
 impl Outbound {
     fn new(queue: Arc<SharedQueue>) -> Rc<Outbound> {
         Rc::new(Outbound {
+            gathers: queue.gathers(),
             queue,
             session: Cell::new(0),
             began: Began::default(),
             batch: TaskCell::default(),
         })
+    }
+
+    /// Is a group of `batch` completions complete?
+    fn is_group(&self, batch: u32) -> bool {
+        batch >= BATCH && (!self.gathers || batch >= (self.queue.under_way() / 2).min(GATHERED))
     }
 
     fn flush(&self) {
@@ -191,8 +201,8 @@ impl Intake {
                 outbound.queue.sink.struck(cqe.cid.get(), fault);
             }
             outbound.batch.borrow_mut().push(cqe);
-            let batch = outbound.batch.borrow().len();
-            if !gathers && batch >= BATCH {
+            let batch = outbound.batch.borrow().len() as u32;
+            if !gathers && outbound.is_group(batch) {
                 outbound.flush();
                 return;
             }
@@ -207,11 +217,21 @@ impl Intake {
     /// add some.
     fn flush_some(&self, others_come: bool) {
         let looks = self.looks_held.get();
-        if self.gathers && others_come && self.held.get() < GATHERED && looks < LOOKS_HELD {
-            self.looks_held.set(if self.held.get() > 0 { looks + 1 } else { 0 });
+        let may_wait = others_come && looks < LOOKS_HELD && self.held.get() > 0;
+        if may_wait && self.waits_for_more() {
+            self.looks_held.set(looks + 1);
         } else {
             self.flush();
         }
+    }
+
+    /// Is it better to hold what was posted since the last flush, as long as the drive has more to do?
+    fn waits_for_more(&self) -> bool {
+        if self.gathers {
+            return self.held.get() < GATHERED;
+        }
+        let in_groups = |to: &Rc<Outbound>| to.gathers && to.queue.under_way() >= BATCH;
+        self.unflushed.borrow().iter().all(in_groups)
     }
 
     /// Hands over every completion posted so far.
