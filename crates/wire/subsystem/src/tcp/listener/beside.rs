@@ -66,10 +66,11 @@ impl ServerInLoop {
         }
         server.look_at_functions();
         *looks += 1;
-        if !under_way || looks.is_multiple_of(LOOKS_PER_SEND) {
-            server.deliver();
-        }
-        if (!under_way || *looks >= LOOKS_PER_POLL) && !server.is_over {
+        let may_send = !under_way || looks.is_multiple_of(LOOKS_PER_SEND);
+        let has_sent = may_send && server.deliver();
+        // A host answers what was just sent no sooner than at the next look; and if the thread sleeps before that, the
+        // sleep finds what has come.
+        if (!under_way && !has_sent || *looks >= LOOKS_PER_POLL) && !server.is_over {
             *looks = 0;
             self.take_sockets(Duration::ZERO);
         }
