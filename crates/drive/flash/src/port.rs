@@ -110,7 +110,7 @@ impl Unit {
 /// Value of `next_page` before the medium was read.
 const UNKNOWN: u32 = u32::MAX;
 
-struct Core {
+struct PortState {
     sim: Sim,
     config: FlashConfig,
     geometry: Geometry,
@@ -144,7 +144,7 @@ pub struct NandCounters {
 
 /// Handle to the flash of one drive; clones refer to the same flash.
 #[derive(Clone)]
-pub struct FlashPort(Rc<Core>);
+pub struct FlashPort(Rc<PortState>);
 
 fn charge_index(config: &FlashConfig, operation: Operation, purpose: Purpose, channel: u32) -> usize {
     (operation as usize * Purpose::COUNT + purpose.index()) * config.channels as usize + channel as usize
@@ -183,7 +183,7 @@ impl FlashPort {
             // Writes of recovery do not survive this power cycle.
             media.freeze();
         }
-        FlashPort(Rc::new(Core {
+        FlashPort(Rc::new(PortState {
             sim: sim.clone(),
             geometry,
             retirement,

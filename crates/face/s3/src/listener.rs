@@ -20,7 +20,7 @@ use crate::answer::{Answer, Out, document, empty, failed};
 use crate::bucket::Bucket;
 use crate::content::Content;
 use crate::failure::Failure;
-use crate::request::{Place, header, query};
+use crate::request::{ObjectPath, header, query};
 use crate::signature::{self, Access};
 use crate::xml::Xml;
 use crate::{date, list, object, upload};
@@ -112,7 +112,7 @@ async fn serve_one(socket: TcpStream, door: Arc<Door>, _place: OwnedSemaphorePer
 impl Door {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (parts, body) = request.into_parts();
-        let place = Place::of(&parts);
+        let place = ObjectPath::of(&parts);
         let bucket = self.buckets.iter().find(|bucket| bucket.name() == place.bucket);
         let answered = match signature::check(&parts, self.access.as_ref()) {
             Ok(payload) => match Content::new(&parts, payload, body) {
@@ -139,7 +139,7 @@ impl Door {
     async fn carry_out(
         &self,
         parts: &Parts,
-        place: &Place,
+        place: &ObjectPath,
         bucket: Option<&Arc<Bucket>>,
         content: Content,
     ) -> Result<Answer, Failure> {

@@ -4,21 +4,21 @@ use hyper::http::request::Parts;
 use percent_encoding::percent_decode_str;
 
 /// The parts of a path `/BUCKET/NAME`.
-pub struct Place {
+pub struct ObjectPath {
     /// The bucket; empty: the request is about all of them.
     pub bucket: String,
     /// The name of the object, in any bytes; empty: the request is about the bucket.
     pub name: Vec<u8>,
 }
 
-impl Place {
+impl ObjectPath {
     /// Of a request.
-    pub fn of(parts: &Parts) -> Place {
+    pub fn of(parts: &Parts) -> ObjectPath {
         let path = parts.uri.path();
         let path = path.strip_prefix('/').unwrap_or(path);
         let (bucket, name) = path.split_once('/').unwrap_or((path, ""));
         let bucket = percent_decode_str(bucket).decode_utf8_lossy().into_owned();
-        Place { bucket, name: percent_decode_str(name).collect() }
+        ObjectPath { bucket, name: percent_decode_str(name).collect() }
     }
 }
 

@@ -156,7 +156,7 @@ impl BlockHost {
 }
 
 /// The memory that a command uses until it is answered; set up once.
-struct Slot {
+struct BlockSlot {
     cid: u16,
     buffer: u64,
     list: u64,
@@ -166,12 +166,12 @@ struct Slot {
 struct SlottedQueue {
     host: Rc<BlockHost>,
     queue: Rc<QueuePair>,
-    free: TaskCell<Vec<Slot>>,
+    free: TaskCell<Vec<BlockSlot>>,
     freed: WaitQueue,
 }
 
 impl SlottedQueue {
-    fn take_slot(&self) -> Slot {
+    fn take_slot(&self) -> BlockSlot {
         loop {
             let free = self.free.borrow_mut().pop();
             match free {
@@ -182,7 +182,7 @@ impl SlottedQueue {
     }
 
     /// Rings for the queued command in `slot`, waits for its answer and returns the blocks that it read.
-    fn carry_out(&self, slot: Slot, read_blocks: u32) -> Result<Vec<Block>, Status> {
+    fn carry_out(&self, slot: BlockSlot, read_blocks: u32) -> Result<Vec<Block>, Status> {
         let SlottedQueue { host, queue, .. } = self;
         host.link.ring_submission(queue);
         let cqe: Cqe = queue.completion(slot.cid);
@@ -351,7 +351,7 @@ impl BlockDriver {
             let (buffer, list) = (host.memory.map(bytes), host.memory.map(PAGE_BYTES));
             let entries = answers::list_page(buffer, bytes);
             host.memory.write(list, Piece::Bytes(&entries)).expect("a slot's list is mapped");
-            Slot { cid, buffer, list }
+            BlockSlot { cid, buffer, list }
         };
         let slotted = SlottedQueue {
             queue: modelled::create_queue(&host.link, entries)?,

@@ -36,7 +36,7 @@ pub use cpu::{Cpu, Step, StepCosts, StepSettings, Thread, steps_ns};
 pub use pages::{Page, PageError, PageId, PageStore, Purpose, Trouble, Writing};
 pub use store::{
     Applied, BACKGROUND_SLICE_NS, BACKGROUND_THREADS, Background, Cursor, Ground, MAX_VALUE_BYTES, Recovered,
-    Request, Space, Store, StoreError, do_background, most_mark_bytes, run_background,
+    Space, Store, StoreError, StoreRequest, do_background, most_mark_bytes, run_background,
 };
 pub use value::{Part, StoredValue, Value};
 

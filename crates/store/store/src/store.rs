@@ -115,18 +115,18 @@ impl StoreError {
 
 /// A request of a batch.
 #[derive(Clone, Copy, Debug)]
-pub enum Request<'a> {
+pub enum StoreRequest<'a> {
     /// Stores a value.
     Put(Key, Value<'a>),
     /// Deletes a key.
     Delete(Key),
 }
 
-impl<'a> Request<'a> {
+impl<'a> StoreRequest<'a> {
     pub(crate) fn parts(&self) -> (Key, Option<Value<'a>>) {
         match *self {
-            Request::Put(key, value) => (key, Some(value)),
-            Request::Delete(key) => (key, None),
+            StoreRequest::Put(key, value) => (key, Some(value)),
+            StoreRequest::Delete(key) => (key, None),
         }
     }
 }
@@ -237,7 +237,7 @@ pub trait Store {
 
     /// Executes requests in order and stops at the first that fails. An *atomic* batch is executed wholly or
     /// not at all, as seen by other callers and after a power cut.
-    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied;
+    fn apply(&self, thread: Thread, batch: &[StoreRequest<'_>], atomic: bool) -> Applied;
 
     /// A cursor over the present pairs, from the first at or after `from`, in the order of keys.
     fn cursor(&self, thread: Thread, from: Option<Key>) -> Result<Box<dyn Cursor>, StoreError>;
@@ -288,11 +288,11 @@ pub(crate) fn mark_number(mark: &[u8]) -> u64 {
 }
 
 /// [`Store::apply`] of a batch that need not be atomic.
-pub(crate) fn apply_in_order(store: &dyn Store, thread: Thread, batch: &[Request<'_>]) -> Applied {
+pub(crate) fn apply_in_order(store: &dyn Store, thread: Thread, batch: &[StoreRequest<'_>]) -> Applied {
     for (done, request) in (0..).zip(batch) {
         let result = match *request {
-            Request::Put(key, value) => store.put(thread, key, value),
-            Request::Delete(key) => store.delete(thread, key),
+            StoreRequest::Put(key, value) => store.put(thread, key, value),
+            StoreRequest::Delete(key) => store.delete(thread, key),
         };
         if let Err(error) = result {
             return Applied { requests: done, error: Some(error) };

@@ -4,7 +4,7 @@ use std::fmt;
 
 use kvdrive_experiments::expression::{Expression, Order};
 use kvdrive_experiments::runs::{Asked, Assignments};
-use kvdrive_experiments::{Figure, Kind, Place, PlacedRun};
+use kvdrive_experiments::{Figure, Kind, PlacedRun, RunPlace};
 use serde::Deserialize;
 
 use super::full_size;
@@ -177,7 +177,7 @@ impl Relation {
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     /// A run of a figure, with settings that override the figure's.
-    Place(Place, Assignments),
+    Place(RunPlace, Assignments),
     /// A run of its own.
     Own(PlacedRun),
 }

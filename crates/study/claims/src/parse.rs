@@ -13,7 +13,7 @@ use super::standing::Standing;
 use kvdrive_config::Document;
 use kvdrive_experiments::expression::{Expression, Order};
 use kvdrive_experiments::runs::{Asked, Counts};
-use kvdrive_experiments::{Kind, Place, PlacedRun, assignments, check_needs, from_toml};
+use kvdrive_experiments::{Kind, PlacedRun, RunPlace, assignments, check_needs, from_toml};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -309,8 +309,8 @@ impl RawBeside {
 impl RawRun {
     fn check(self) -> anyhow::Result<Source> {
         Ok(match self {
-            RawRun::Place(place) => Source::Place(Place::parse(&place)?, Vec::new()),
-            RawRun::On(RawOn { place, set }) => Source::Place(Place::parse(&place)?, assignments(&set)?),
+            RawRun::Place(place) => Source::Place(RunPlace::parse(&place)?, Vec::new()),
+            RawRun::On(RawOn { place, set }) => Source::Place(RunPlace::parse(&place)?, assignments(&set)?),
             RawRun::Own(RawOwn { profile, ops, full_ops, set, needs }) => {
                 check_needs(&needs)?;
                 let counts = Counts { usual: ops, full: full_ops };

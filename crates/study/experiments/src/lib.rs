@@ -49,7 +49,7 @@ pub use chapters::{CHAPTERS, Chapter};
 pub use figure::{Figure, Grid, KINDS, Kind, Panel, Point, Published, Series, Statement, Style};
 pub use parse::parse;
 pub use parse::{assignments, check_needs, from_toml};
-pub use place::{Place, PlacedRun};
+pub use place::{PlacedRun, RunPlace};
 
 /// The embedded files with their names.
 pub static FILES: &[(&str, &str)] = &[

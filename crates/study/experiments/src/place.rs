@@ -9,14 +9,14 @@ use super::runs::{Asked, RunId, StudyPlan};
 
 /// A run by its place in a figure: `bandslim-8 / Piggyback / 32`, or with the grid's name after the figure's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RunPlace {
     figure: String,
     grid: Option<String>,
     series: String,
     point: String,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RunPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let grid = self.grid.as_ref().map_or(String::new(), |grid| format!("{grid} / "));
         write!(f, "{} / {grid}{} / {}", self.figure, self.series, self.point)
@@ -49,27 +49,27 @@ impl PlacedRun {
     }
 }
 
-impl Place {
+impl RunPlace {
     /// Parses `FIGURE / [GRID /] SERIES / POINT`.
     ///
     /// # Errors
     /// The text has another number of parts.
-    pub fn parse(text: &str) -> anyhow::Result<Place> {
+    pub fn parse(text: &str) -> anyhow::Result<RunPlace> {
         let parts: Vec<String> = text.split(" / ").map(|part| part.trim().to_owned()).collect();
         let (figure, grid, series, point) = match parts.as_slice() {
             [figure, series, point] => (figure, None, series, point),
             [figure, grid, series, point] => (figure, Some(grid.clone()), series, point),
             _ => bail!("\"{text}\": expected FIGURE / [GRID /] SERIES / POINT"),
         };
-        Ok(Place { figure: figure.clone(), grid, series: series.clone(), point: point.clone() })
+        Ok(RunPlace { figure: figure.clone(), grid, series: series.clone(), point: point.clone() })
     }
 
     /// The same place at another point.
-    pub fn at(&self, point: &str) -> Place {
-        Place { point: point.to_owned(), ..self.clone() }
+    pub fn at(&self, point: &str) -> RunPlace {
+        RunPlace { point: point.to_owned(), ..self.clone() }
     }
 
-    /// Is the point left open (`*`), for [`Place::at`]?
+    /// Is the point left open (`*`), for [`RunPlace::at`]?
     pub fn is_open(&self) -> bool {
         self.point == "*"
     }

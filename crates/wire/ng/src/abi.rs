@@ -27,7 +27,7 @@ pub fn is_nvme(request: u32) -> bool {
 
 /// An ioctl of NVMe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub enum Ioctl {
     /// 4E40h: the namespace's identifier is the return value.
     Id,
     /// An admin command.
@@ -56,22 +56,22 @@ pub enum Form {
 }
 
 /// Every request and its number.
-pub const REQUESTS: [(u32, Request); 10] = [
-    (0x4E40, Request::Id),
-    (0xC048_4E41, Request::Admin(Form::Short)),
-    (0x4030_4E42, Request::SubmitIo),
-    (0xC048_4E43, Request::Io(Form::Short)),
-    (0x4E44, Request::Reset),
-    (0x4E45, Request::SubsystemReset),
-    (0x4E46, Request::Rescan),
-    (0xC050_4E47, Request::Admin(Form::Long)),
-    (0xC050_4E48, Request::Io(Form::Long)),
-    (0xC050_4E49, Request::Io(Form::Vectors)),
+pub const REQUESTS: [(u32, Ioctl); 10] = [
+    (0x4E40, Ioctl::Id),
+    (0xC048_4E41, Ioctl::Admin(Form::Short)),
+    (0x4030_4E42, Ioctl::SubmitIo),
+    (0xC048_4E43, Ioctl::Io(Form::Short)),
+    (0x4E44, Ioctl::Reset),
+    (0x4E45, Ioctl::SubsystemReset),
+    (0x4E46, Ioctl::Rescan),
+    (0xC050_4E47, Ioctl::Admin(Form::Long)),
+    (0xC050_4E48, Ioctl::Io(Form::Long)),
+    (0xC050_4E49, Ioctl::Io(Form::Vectors)),
 ];
 
-impl Request {
+impl Ioctl {
     /// The request of this number.
-    pub fn of(number: u32) -> Option<Request> {
+    pub fn of(number: u32) -> Option<Ioctl> {
         REQUESTS.iter().find(|row| row.0 == number).map(|row| row.1)
     }
 }

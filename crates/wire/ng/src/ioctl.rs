@@ -16,7 +16,7 @@ use kvdrive_nvme::{Cqe, Sqe};
 use rustix::io::Errno;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::abi::{Form, IoVector, Passthrough, Request, VECTORS_MAX};
+use crate::abi::{Form, IoVector, Ioctl, Passthrough, VECTORS_MAX};
 use crate::drive::{Drive, NoStatus, QueueKind};
 use crate::memory::Memory;
 use crate::nodes::{Kind, Node};
@@ -58,25 +58,23 @@ pub fn ioctl(
     argument: u64,
     memory: &dyn Memory,
 ) -> Result<i32, Errno> {
-    let request = Request::of(number).ok_or(Errno::NOTTY)?;
+    let request = Ioctl::of(number).ok_or(Errno::NOTTY)?;
     let is_controller = node.kind == Kind::Controller;
     match request {
-        Request::Id if is_controller => Err(Errno::NOTTY),
-        Request::Id => {
+        Ioctl::Id if is_controller => Err(Errno::NOTTY),
+        Ioctl::Id => {
             let session = node.drive.session().map_err(|_| Errno::NXIO)?;
             Ok(i32::try_from(session.facts.nsid).unwrap_or(i32::MAX))
         }
-        Request::SubmitIo if is_controller => Err(Errno::NOTTY),
-        Request::SubmitIo => Err(Errno::INVAL),
-        Request::Reset | Request::SubsystemReset | Request::Rescan if !is_controller => Err(Errno::NOTTY),
-        Request::Reset | Request::SubsystemReset | Request::Rescan if !caller.privileged => {
-            Err(Errno::ACCESS)
-        }
-        Request::Reset => node.drive.reset().map(|()| 0).map_err(|_| Errno::IO),
-        Request::SubsystemReset => reset_subsystem(&node.drive),
-        Request::Rescan => Ok(0),
-        Request::Io(Form::Long | Form::Vectors) if is_controller => Err(Errno::NOTTY),
-        Request::Io(form) => {
+        Ioctl::SubmitIo if is_controller => Err(Errno::NOTTY),
+        Ioctl::SubmitIo => Err(Errno::INVAL),
+        Ioctl::Reset | Ioctl::SubsystemReset | Ioctl::Rescan if !is_controller => Err(Errno::NOTTY),
+        Ioctl::Reset | Ioctl::SubsystemReset | Ioctl::Rescan if !caller.privileged => Err(Errno::ACCESS),
+        Ioctl::Reset => node.drive.reset().map(|()| 0).map_err(|_| Errno::IO),
+        Ioctl::SubsystemReset => reset_subsystem(&node.drive),
+        Ioctl::Rescan => Ok(0),
+        Ioctl::Io(Form::Long | Form::Vectors) if is_controller => Err(Errno::NOTTY),
+        Ioctl::Io(form) => {
             if is_controller {
                 match node.drive.session().map_err(|_| Errno::NOTTY)?.facts.namespaces {
                     0 => return Err(Errno::NOTTY),
@@ -86,7 +84,7 @@ pub fn ioctl(
             }
             command(node, caller, QueueKind::Io, form, argument, memory)
         }
-        Request::Admin(form) => command(node, caller, QueueKind::Admin, form, argument, memory),
+        Ioctl::Admin(form) => command(node, caller, QueueKind::Admin, form, argument, memory),
     }
 }
 

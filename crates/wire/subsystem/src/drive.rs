@@ -43,7 +43,7 @@ use crate::namespace::{Completion, Identity, Refreshable, ServedNamespace, Sessi
 use crate::subsystem::NOT_OVER_NETWORKS;
 use crate::subsystem::transfer::WHOLE_MAX_BYTES;
 use inbox::{Inbox, Outlet};
-use queue::{Queue, Recipient, Slot, note_iterator};
+use queue::{Queue, Recipient, RingSlot, note_iterator};
 
 /// Bit 2 of an entry's flags: no completion.
 const QUIET: u8 = 1 << 2;
@@ -291,7 +291,8 @@ impl DriveNamespace {
         let slot = queue.free.pop().expect("a session has no more commands than its queue has slots");
         sqe.cid = U16::new(slot);
         let iterator = sqe.cdw12.get();
-        queue.slots[usize::from(slot)] = Slot { recipient, opcode: sqe.opcode, iterator, memory, is_lent };
+        queue.slots[usize::from(slot)] =
+            RingSlot { recipient, opcode: sqe.opcode, iterator, memory, is_lent };
         self.entry.push(sqe);
         let fits = queue.queue.submit(&mut self.entry, 0);
         assert!(fits, "a queue of the drive has an entry for each of its slots");
@@ -499,7 +500,7 @@ impl ServedNamespace for DriveNamespace {
 
     fn abort(&mut self, session: Session, tag: Tag, by: Completion) -> Option<Completion> {
         let queue = &self.queues[session.0 as usize];
-        let is_meant = |slot: &Slot| matches!(slot.recipient, Recipient::Host(of, _) if of == tag);
+        let is_meant = |slot: &RingSlot| matches!(slot.recipient, Recipient::Host(of, _) if of == tag);
         let slot = queue.slots.iter().position(is_meant);
         let (Some(slot), false) = (slot, self.is_off() || self.queues[ADMIN].free.is_empty()) else {
             return Some(by);
@@ -585,7 +586,7 @@ impl ServedNamespace for DriveNamespace {
 impl Drop for DriveNamespace {
     fn drop(&mut self) {
         // A buffer must return to its budget with its own memory.
-        self.queues.iter_mut().flat_map(|queue| &mut queue.slots).for_each(Slot::give_back);
+        self.queues.iter_mut().flat_map(|queue| &mut queue.slots).for_each(RingSlot::give_back);
         self.link.close();
     }
 }

@@ -15,7 +15,7 @@ use super::{Divided, Dividing, add};
 use crate::Utilization;
 
 /// A place for a value; `P` is the engine's type of a place.
-pub enum Place<P> {
+pub enum DividedPlace<P> {
     /// The engine takes it whole.
     Whole(P),
     /// The value is divided.
@@ -242,7 +242,7 @@ impl<E: Dividing> Divided<E> {
 }
 
 impl<E: Dividing> Landing for Divided<E> {
-    type Place = Place<E::Place>;
+    type Place = DividedPlace<E::Place>;
 
     fn reserve(&self, key: &Key, bytes: u32, arrival: Arrival) -> Result<Self::Place, Status> {
         self.catch_up()?;
@@ -252,23 +252,25 @@ impl<E: Dividing> Landing for Divided<E> {
         }
         self.make_room(bytes);
         let reserved = match bytes <= self.whole_max_bytes {
-            true => self.engine.reserve(key, bytes, arrival).map(Place::Whole),
-            false => self.begin(bytes).map(|arriving| Place::Divided(Box::new(arriving))),
+            true => self.engine.reserve(key, bytes, arrival).map(DividedPlace::Whole),
+            false => self.begin(bytes).map(|arriving| DividedPlace::Divided(Box::new(arriving))),
         };
         reserved.map_err(|status| self.or_again(status))
     }
 
     fn admit(&self, place: &Self::Place) -> Result<u32, Status> {
         match place {
-            Place::Whole(place) => self.engine.admit(place),
-            Place::Divided(arriving) => self.admit_divided(arriving).map_err(|status| self.or_again(status)),
+            DividedPlace::Whole(place) => self.engine.admit(place),
+            DividedPlace::Divided(arriving) => {
+                self.admit_divided(arriving).map_err(|status| self.or_again(status))
+            }
         }
     }
 
     fn copy_in(&self, place: &Self::Place, at: u32, bytes: &[u8]) {
         let arriving = match place {
-            Place::Whole(place) => return self.engine.copy_in(place, at, bytes),
-            Place::Divided(arriving) => arriving,
+            DividedPlace::Whole(place) => return self.engine.copy_in(place, at, bytes),
+            DividedPlace::Divided(arriving) => arriving,
         };
         let mut done = 0;
         while done < bytes.len() {
@@ -292,8 +294,8 @@ impl<E: Dividing> Landing for Divided<E> {
 
     fn dma_in(&self, place: &Self::Place, at: u32, piece: Piece<'_>) {
         match place {
-            Place::Whole(place) => self.engine.dma_in(place, at, piece),
-            Place::Divided(arriving) => {
+            DividedPlace::Whole(place) => self.engine.dma_in(place, at, piece),
+            DividedPlace::Divided(arriving) => {
                 assert_eq!(at, arriving.received_bytes.get(), "a divided value arrives in order");
                 let part = arriving.part.borrow();
                 let part = part.as_ref().expect("bytes were admitted to a part");
@@ -304,15 +306,15 @@ impl<E: Dividing> Landing for Divided<E> {
     }
 
     fn settle(&self, place: &Self::Place) {
-        if let Place::Whole(place) = place {
+        if let DividedPlace::Whole(place) = place {
             self.engine.settle(place);
         }
     }
 
     fn abandon(&self, place: Self::Place) {
         match place {
-            Place::Whole(place) => self.engine.abandon(place),
-            Place::Divided(arriving) => self.give_up(*arriving),
+            DividedPlace::Whole(place) => self.engine.abandon(place),
+            DividedPlace::Divided(arriving) => self.give_up(*arriving),
         }
     }
 }

@@ -44,7 +44,7 @@ use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyGuard, KeyedLock, TaskCell, WaitQueue};
 
 use crate::{Engine, EngineConfig, Gap, GiveUpCursor, HeldByCursors, PairChange, Parts, Utilization, newest};
-pub use arriving::Place;
+pub use arriving::DividedPlace;
 pub use cursor::PairCursor;
 pub use names::Issued;
 use names::{Names, Note};
@@ -372,7 +372,7 @@ impl<E: Dividing> Exposing for Divided<E> {
 
     fn place_in(&self, window: &E::Window, key: &Key, at: u32, bytes: u32) -> Result<Self::Place, Status> {
         self.check_name(key)?;
-        self.engine.place_in(window, key, at, bytes).map(Place::Whole)
+        self.engine.place_in(window, key, at, bytes).map(DividedPlace::Whole)
     }
 }
 
@@ -396,23 +396,25 @@ impl<E: Dividing> Engine for Divided<E> {
 
     fn commit(&self, key: Key, place: Self::Place, options: StoreOptions) -> Result<(), Status> {
         let committed = match place {
-            Place::Whole(place) => self.commit_whole(key, place, options),
-            Place::Divided(arriving) => self.commit_divided(key, *arriving, options),
+            DividedPlace::Whole(place) => self.commit_whole(key, place, options),
+            DividedPlace::Divided(arriving) => self.commit_divided(key, *arriving, options),
         };
         committed.map_err(|status| self.or_again(status))
     }
 
     fn begin_unfinished(&self, place: &Self::Place) -> Result<(), Status> {
         match place {
-            Place::Whole(place) => self.engine.begin_unfinished(place),
-            Place::Divided(arriving) => self.begin_unfinished_divided(arriving),
+            DividedPlace::Whole(place) => self.engine.begin_unfinished(place),
+            DividedPlace::Divided(arriving) => self.begin_unfinished_divided(arriving),
         }
     }
 
     fn pause(&self, place: &Self::Place) -> Result<(), Status> {
         match place {
-            Place::Whole(place) => self.engine.pause(place),
-            Place::Divided(arriving) => self.pause_divided(arriving).map_err(|status| self.or_again(status)),
+            DividedPlace::Whole(place) => self.engine.pause(place),
+            DividedPlace::Divided(arriving) => {
+                self.pause_divided(arriving).map_err(|status| self.or_again(status))
+            }
         }
     }
 

@@ -8,12 +8,12 @@
 
 use kvdrive_nvme::Key;
 
-use super::core::Core;
+use super::core::HashState;
 use super::layout::Grain;
 use super::pair::PairHeader;
 use super::space::Reservations;
 
-impl Core {
+impl HashState {
     /// Reserves the units of all hops of a lookup of `key`, in order and in no time.
     pub fn reserve_ahead(&self, key: &Key) -> Reservations {
         let ahead = Reservations::default();

@@ -21,8 +21,8 @@ use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status};
 use kvdrive_sim::TaskCell;
 
-use super::commands::{HashEngine, Place};
-use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};
+use super::commands::{HashEngine, PairPlace};
+use super::core::{HashState, Lookup, LookupPurpose, PairRead, Probed};
 use super::layout::Grain;
 use super::pair::PairHeader;
 use super::section::{Entry, Probe};
@@ -30,7 +30,7 @@ use super::snapshot::TableSlot;
 use crate::{PairChange, newest};
 
 /// A key, and its value after arrival; `None` deletes the key.
-type PlacedPair = (Key, Option<Place>);
+type PlacedPair = (Key, Option<PairPlace>);
 
 /// The changes of a batch to slots.
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Plan {
     }
 
     /// Bytes by which altered sections may grow when it is carried out.
-    fn altered_bytes(&self, core: &Core) -> u64 {
+    fn altered_bytes(&self, core: &HashState) -> u64 {
         let all_probed = self.points.iter().map(|point| &point.probed).chain(&self.passed);
         let sections: BTreeSet<u64> = all_probed.map(|probed| probed.section).collect();
         sections.len() as u64 * u64::from(core.layout.unit_bytes)
@@ -109,7 +109,7 @@ impl HashEngine {
         // Waits once for the room of all pairs: two batches that took room pair by pair could wait for each other for
         // ever.
         core.space.host_room(room_bytes);
-        let arrive = |(place, value): (Place, Vec<u8>)| {
+        let arrive = |(place, value): (PairPlace, Vec<u8>)| {
             if !value.is_empty() {
                 self.copy_in(&place, 0, &value);
             }

@@ -16,7 +16,7 @@ use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Ns, TaskCell, join_all};
 
 use super::config::HashConfig;
-use super::core::{Core, Lookup, LookupPurpose, PairRead, Probed};
+use super::core::{HashState, Lookup, LookupPurpose, PairRead, Probed};
 use super::cursor::HashCursor;
 use super::fit::{self, of_config};
 use super::gc;
@@ -38,10 +38,10 @@ const SPARE_REGIONS: usize = 64;
 
 /// A hash engine. Clones are the same engine.
 #[derive(Clone)]
-pub struct HashEngine(pub(super) Rc<Core>);
+pub struct HashEngine(pub(super) Rc<HashState>);
 
 /// A value that is arriving, in the write buffer.
-pub struct Place {
+pub struct PairPlace {
     header: PairHeader,
     /// The pair's bytes; the header is put in front when the probe is known.
     region: TaskCell<Region>,
@@ -50,7 +50,7 @@ pub struct Place {
     unfinished_bytes: Cell<u64>,
 }
 
-impl Place {
+impl PairPlace {
     /// Bytes that it takes of the write buffer.
     pub(super) fn room_bytes(&self) -> u64 {
         self.room_bytes
@@ -82,8 +82,9 @@ fn core_of_test(
     config: &HashConfig,
     flash: &FlashPort,
     cores: Cores,
-) -> Rc<Core> {
-    let core = Core::new(scheme, config, flash, cores, Owner::default(), power::Journal::default(), u64::MAX);
+) -> Rc<HashState> {
+    let core =
+        HashState::new(scheme, config, flash, cores, Owner::default(), power::Journal::default(), u64::MAX);
     core.expect("everything fits")
 }
 
@@ -113,7 +114,7 @@ impl HashEngine {
         Ok(HashEngine::of(core))
     }
 
-    fn of(core: Rc<Core>) -> HashEngine {
+    fn of(core: Rc<HashState>) -> HashEngine {
         let collected = core.clone();
         core.sim.spawn(move || gc::run(collected));
         HashEngine(core)
@@ -138,7 +139,7 @@ impl HashEngine {
 
     /// Stores the pair of `place` under `probed`, replacing `old`, which was found in a slot there; returns its
     /// address. `None` if space or slot is no longer available.
-    fn put(&self, place: &Place, probed: &Probed, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
+    fn put(&self, place: &PairPlace, probed: &Probed, old: Option<&(u32, PairHeader)>) -> Option<Grain> {
         let slot = old.map(|(slot, _)| *slot).or_else(|| probed.pin.outlook(probed.tag).vacancy)?;
         let grain = self.append(place, probed)?;
         self.point(probed, slot, grain, place, old.map(|(_, old)| old));
@@ -148,7 +149,7 @@ impl HashEngine {
     /// Appends the pair of `place`, to be found under `probed`; returns its address. `None` if there is no
     /// space.
     #[inline]
-    pub(super) fn append(&self, place: &Place, probed: &Probed) -> Option<Grain> {
+    pub(super) fn append(&self, place: &PairPlace, probed: &Probed) -> Option<Grain> {
         let header = PairHeader { probe: probed.probe, ..place.header };
         let mut region = place.region.borrow_mut();
         header.write(&mut region);
@@ -162,7 +163,7 @@ impl HashEngine {
         probed: &Probed,
         slot: u32,
         grain: Grain,
-        place: &Place,
+        place: &PairPlace,
         old: Option<&PairHeader>,
     ) {
         let core = &*self.0;
@@ -196,21 +197,21 @@ impl HashEngine {
     }
 
     /// A place for a value, without room in the write buffer.
-    pub(super) fn place(&self, key: Key, value_bytes: u32) -> Place {
+    pub(super) fn place(&self, key: Key, value_bytes: u32) -> PairPlace {
         let layout = &self.0.layout;
         let header = PairHeader { key, value_bytes, probe: 0 };
         let room_bytes = u64::from(layout.grains_of(header.pair_bytes()) * layout.grain_bytes);
         let region = TaskCell::new(self.0.regions.borrow_mut().pop().unwrap_or_default());
-        Place { header, region, room_bytes, unfinished_bytes: Cell::new(0) }
+        PairPlace { header, region, room_bytes, unfinished_bytes: Cell::new(0) }
     }
 
     /// Recycles a place whose pair has been appended.
-    pub(super) fn recycle_place(&self, place: Place) {
+    pub(super) fn recycle_place(&self, place: PairPlace) {
         self.recycle(place.region.into_inner());
     }
 
     /// The host has sent all bytes of the value.
-    fn end_unfinished(&self, place: &Place) {
+    fn end_unfinished(&self, place: &PairPlace) {
         self.0.space.end_unfinished(place.unfinished_bytes.take());
     }
 
@@ -222,7 +223,7 @@ impl HashEngine {
         }
     }
 
-    fn try_commit(&self, key: &Key, place: &Place, options: StoreOptions) -> Result<(), Status> {
+    fn try_commit(&self, key: &Key, place: &PairPlace, options: StoreOptions) -> Result<(), Status> {
         let core = &*self.0;
         let grains = core.layout.grains_of(place.header.pair_bytes());
         loop {
@@ -285,33 +286,33 @@ impl HashEngine {
 }
 
 impl Landing for HashEngine {
-    type Place = Place;
+    type Place = PairPlace;
 
-    fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<Place, Status> {
+    fn reserve(&self, key: &Key, bytes: u32, _arrival: Arrival) -> Result<PairPlace, Status> {
         self.check_bytes(key, bytes)?;
         let place = self.place(*key, bytes);
         self.0.space.host_room(place.room_bytes);
         Ok(place)
     }
 
-    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+    fn copy_in(&self, place: &PairPlace, at: u32, bytes: &[u8]) {
         self.dma_in(place, at, Piece::Bytes(bytes));
         let (core, ns) = (&*self.0, self.memcpy_ns(bytes.len() as u32));
         core.memcpy.add(bytes.len() as u32, ns);
         core.cores.of(Role::Copy).run_noted(ns, "controller", "memcpy");
     }
 
-    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+    fn dma_in(&self, place: &PairPlace, at: u32, piece: Piece<'_>) {
         place.region.borrow_mut().write(place.header.bytes() + at, piece);
     }
 
     /// Where DMA and flash share the buffer, the flash controller gathers a page from it and nothing is copied.
-    fn settle(&self, place: &Place) {
+    fn settle(&self, place: &PairPlace) {
         self.end_unfinished(place);
         self.stage(place.header.value_bytes);
     }
 
-    fn abandon(&self, place: Place) {
+    fn abandon(&self, place: PairPlace) {
         self.end_unfinished(&place);
         self.0.space.return_room(place.room_bytes);
         self.recycle(place.region.into_inner());
@@ -340,7 +341,7 @@ impl Engine for HashEngine {
         self.0.held_by_cursors.set(give_up);
     }
 
-    fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+    fn commit(&self, key: Key, place: PairPlace, options: StoreOptions) -> Result<(), Status> {
         assert!(place.header.key == key, "a place is committed under the key it was reserved for");
         self.end_unfinished(&place);
         let _key = self.0.locks.lock(key);
@@ -353,7 +354,7 @@ impl Engine for HashEngine {
         result
     }
 
-    fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
+    fn begin_unfinished(&self, place: &PairPlace) -> Result<(), Status> {
         if !self.0.space.begin_unfinished(place.room_bytes) {
             return Err(Status::COMMAND_INTERRUPTED);
         }
@@ -467,8 +468,9 @@ impl Engine for HashEngine {
         let (scheme, hash) = of_config(config)?;
         let Parts { flash, cores, journal, .. } = &parts;
         let (owner, protected_bytes) = (parts.owner.clone(), config.protected_bytes);
-        let core = Core::new(scheme, &hash, flash, cores.clone(), owner, journal.clone(), protected_bytes)
-            .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))?;
+        let core =
+            HashState::new(scheme, &hash, flash, cores.clone(), owner, journal.clone(), protected_bytes)
+                .map_err(|what| PowerOnError::Config(format!("power.protected_bytes: {what}")))?;
         if let Some(image) = image {
             recover(&core, power::open::<Protected>(image)?.1)?;
         }

@@ -145,7 +145,7 @@ pub(super) fn raise(counter: &Cell<u64>, by: u64) {
 }
 
 /// Sections, space and counters of one engine.
-pub(super) struct Core {
+pub(super) struct HashState {
     pub sim: Sim,
     pub scheme: &'static SchemeRow,
     pub config: HashConfig,
@@ -218,7 +218,7 @@ fn limits(config: &HashConfig, layout: &Layout, bounds: &Bounds) -> Limits {
     }
 }
 
-impl Core {
+impl HashState {
     /// An engine on an empty drive.
     ///
     /// Errors: the reason why `protected_bytes` bytes of power-protected memory are too few.
@@ -230,7 +230,7 @@ impl Core {
         owner: power::Owner,
         journal: power::Journal,
         protected_bytes: u64,
-    ) -> Result<Rc<Core>, String> {
+    ) -> Result<Rc<HashState>, String> {
         let geometry = flash.geometry();
         let config = &config.of(scheme);
         config.check(geometry).expect("a configuration is checked when it is loaded");
@@ -248,7 +248,7 @@ impl Core {
         let budget = cache_budget(config, others, records.clone());
         let eviction = eviction(config, &cores);
         let space = Space::new(flash, layout, limits(config, &layout, &bounds), validity, &journal);
-        Ok(Rc::new(Core {
+        Ok(Rc::new(HashState {
             sim: flash.sim().clone(),
             scheme,
             layout,
@@ -296,7 +296,7 @@ impl Core {
         self.used_grains_without(0)
     }
 
-    /// As [`Core::used_grains`], after `held` grains of pairs are freed.
+    /// As [`HashState::used_grains`], after `held` grains of pairs are freed.
     fn used_grains_without(&self, held: u64) -> u64 {
         let records = self.records.as_deref().map_or(0, Records::grains);
         let pairs = self.space.with_padding(KIND_DATA, self.space.valid_data() - held);
@@ -333,7 +333,7 @@ impl Core {
 
     /// Waits until a host command may use space.
     ///
-    /// Errors: as [`Core::check_room`], if no space can be freed any more.
+    /// Errors: as [`HashState::check_room`], if no space can be freed any more.
     pub fn admit(&self) -> Result<(), Status> {
         self.space.admit().map_err(|status| match self.snapshots.holds_any() {
             true => Status::COMMAND_INTERRUPTED,

@@ -11,13 +11,13 @@ use std::rc::Rc;
 use kvdrive_flash::Purpose;
 use kvdrive_nvme::{Key, Status};
 
-use super::core::{Core, Lookup, LookupPurpose, PairRead};
+use super::core::{HashState, Lookup, LookupPurpose, PairRead};
 use super::section::{Entry, Probe};
 use super::snapshot::Snapshot;
 
 /// A place in a snapshot of the hash table.
 pub struct HashCursor {
-    core: Rc<Core>,
+    core: Rc<HashState>,
     snapshot: Rc<Snapshot>,
     /// Slots of the section at the snapshot's position that may have had pairs; `None` until the section is
     /// read.
@@ -33,7 +33,7 @@ impl Drop for HashCursor {
 }
 
 impl HashCursor {
-    pub(super) fn open(core: &Rc<Core>, from: Option<Key>) -> Result<HashCursor, Status> {
+    pub(super) fn open(core: &Rc<HashState>, from: Option<Key>) -> Result<HashCursor, Status> {
         let position = match from {
             None => (0, 0),
             Some(key) => match core.walk(&key, LookupPurpose::Read)? {

@@ -18,7 +18,7 @@ use kvdrive_flash::{Forward, PageData, Purpose};
 use kvdrive_nvme::Status;
 use kvdrive_sim::{JoinHandle, Ns};
 
-use super::core::{Core, raise};
+use super::core::{HashState, raise};
 use super::layout::{Grain, Location};
 use super::pair::PairHeader;
 use super::records::{RECORDS_MARK, RecordsHeader};
@@ -27,7 +27,7 @@ use super::space::{Content, KIND_DATA, KIND_MAP, Stream, SuperblockState, fillin
 use crate::firmware::Role;
 
 /// Collects as long as the drive has power.
-pub(super) fn run(core: Rc<Core>) {
+pub(super) fn run(core: Rc<HashState>) {
     let space = core.space.clone();
     // Collections since commands could last proceed: a drive that collects without ever gaining space is
     // full.
@@ -50,7 +50,7 @@ pub(super) fn run(core: Rc<Core>) {
 }
 
 /// Collects the best victim; `false` if there is none.
-fn collect_one(core: &Rc<Core>, kind: Option<u8>) -> bool {
+fn collect_one(core: &Rc<HashState>, kind: Option<u8>) -> bool {
     let Some(victim) = core.space.victim(kind) else { return false };
     core.space.set_state(victim, SuperblockState::Victim);
     let kind = core.space.superblocks.borrow()[victim as usize].kind;
@@ -85,7 +85,7 @@ struct Victim {
     lost: Rc<Cell<bool>>,
 }
 
-fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>) {
+fn move_items(core: &Rc<HashState>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>) {
     let dead = match &core.records {
         // Without the records every pair is looked up, which is slower and just as correct.
         Some(records) if kind == KIND_DATA => records.gather(&core.space, superblock).ok(),
@@ -108,7 +108,7 @@ fn move_items(core: &Rc<Core>, superblock: u32, kind: u8, lost: &Rc<Cell<bool>>)
 }
 
 /// Processes pages of a victim until none is left.
-fn work(core: Rc<Core>, victim: Rc<Victim>) {
+fn work(core: Rc<HashState>, victim: Rc<Victim>) {
     let _reader = core.space.pin(core.layout.grain(victim.superblock, 0));
     loop {
         let index = victim.next_page.get();
@@ -139,7 +139,7 @@ fn work(core: Rc<Core>, victim: Rc<Victim>) {
 
 /// Collects sections while very few superblocks are free. One worker at a time does that; the others wait for
 /// it.
-fn make_map_room(core: &Rc<Core>) {
+fn make_map_room(core: &Rc<HashState>) {
     let critical = core.config.critical_superblocks();
     while core.space.free_superblocks() <= critical {
         let _turn = core.gc_lock.lock();
@@ -153,12 +153,12 @@ fn make_map_room(core: &Rc<Core>) {
 }
 
 /// Spends time on the core of collection for `items` items.
-fn spend(core: &Core, item_ns: Ns, items: u64) {
+fn spend(core: &HashState, item_ns: Ns, items: u64) {
     core.work(Role::Collection, item_ns * items, "collect");
 }
 
 /// Moves the valid pairs that begin in a page.
-fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status> {
+fn move_pairs(core: &Rc<HashState>, victim: &Victim, page: u32) -> Result<(), Status> {
     let (data, first_item) = core.space.read_page(page, Purpose::DataGc)?;
     let layout = &core.layout;
     let mut pairs = Vec::with_capacity(layout.page_grains as usize / 4);
@@ -189,7 +189,7 @@ fn move_pairs(core: &Rc<Core>, victim: &Victim, page: u32) -> Result<(), Status>
     result
 }
 
-fn is_dead(core: &Core, victim: &Victim, grain: Grain) -> bool {
+fn is_dead(core: &HashState, victim: &Victim, grain: Grain) -> bool {
     if let Some(valid) = core.space.validity.borrow().is_valid(grain) {
         return !valid;
     }
@@ -198,7 +198,7 @@ fn is_dead(core: &Core, victim: &Victim, grain: Grain) -> bool {
 }
 
 fn move_pair(
-    core: &Rc<Core>,
+    core: &Rc<HashState>,
     grain: Grain,
     header: &PairHeader,
     page: u32,
@@ -263,7 +263,7 @@ fn move_pair(
 }
 
 /// Moves the valid sections and invalid pages of a page.
-fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
+fn move_sections(core: &Rc<HashState>, page: u32) -> Result<(), Status> {
     let (data, _) = core.space.read_page(page, Purpose::MapGc)?;
     let layout = &core.layout;
     let units = layout.page_bytes() / layout.unit_bytes;
@@ -296,7 +296,7 @@ fn move_sections(core: &Rc<Core>, page: u32) -> Result<(), Status> {
 
 /// Moves the section or invalid page of `length` bytes at byte `at` of a page if it is valid and there is
 /// space.
-fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u32, length: u32) {
+fn move_item(core: &Rc<HashState>, item: &MapItem, page: u32, data: &PageData, at: u32, length: u32) {
     let grain = Grain(core.layout.first_grain(page).0 + u64::from(at / core.layout.grain_bytes));
     let grains = core.layout.grains_of(length);
     let is_valid = match item {
@@ -325,7 +325,7 @@ fn move_item(core: &Rc<Core>, item: &MapItem, page: u32, data: &PageData, at: u3
 
 /// The bytes to move for an item. The copy of an altered section is never read and the medium may have
 /// dropped it, so its header is moved, padded to its length.
-fn bytes_to_move(core: &Core, item: &MapItem, data: &PageData, at: u32, length: u32) -> Rc<[u8]> {
+fn bytes_to_move(core: &HashState, item: &MapItem, data: &PageData, at: u32, length: u32) -> Rc<[u8]> {
     match item {
         MapItem::Section(header) if core.cache.is_altered(header.id) => {
             let mut bytes = vec![0; length as usize];
@@ -345,7 +345,7 @@ pub(super) enum MapItem {
 /// Calls `found` with every item of the read unit that begins at byte `unit` of a page: its offset in the
 /// page and its length, bytes.
 pub(super) fn items_of_unit(
-    core: &Core,
+    core: &HashState,
     data: &Forward<'_>,
     unit: u32,
     found: &mut dyn FnMut(MapItem, u32, u32),

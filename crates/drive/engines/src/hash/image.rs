@@ -15,7 +15,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use kvdrive_content::Region;
 use kvdrive_flash::PageData;
 
-use super::core::Core;
+use super::core::HashState;
 use super::state::{STREAMS, Stream, SuperblockState};
 use crate::divided::Issued;
 
@@ -68,7 +68,7 @@ fn flat(page: &PageData) -> Region {
 
 impl Protected {
     /// The present image of an engine.
-    pub fn of(core: &Core) -> Protected {
+    pub fn of(core: &HashState) -> Protected {
         let space = &core.space;
         let mut pages = BTreeMap::new();
         let mut streams = [None; 4];

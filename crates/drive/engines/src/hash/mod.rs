@@ -65,7 +65,7 @@ pub mod space;
 pub mod state;
 pub mod validity;
 
-pub use commands::{Found, HashEngine, Place};
+pub use commands::{Found, HashEngine, PairPlace};
 pub use config::{Accounting, HashConfig, HashCosts, Omissions, SecondChance};
 pub use cursor::HashCursor;
 pub use fit::of_config;

@@ -29,7 +29,7 @@ use kvdrive_flash::{BlockId, PageData, Purpose, ReadError, Spare};
 use kvdrive_sim::TaskCell;
 
 use super::consistency;
-use super::core::Core;
+use super::core::HashState;
 use super::gc::{MapItem, items_of_unit};
 use super::image::{BufferedPage, PageState, Protected};
 use super::layout::{Grain, Location};
@@ -54,7 +54,7 @@ const OPEN_SEQUENCE: u64 = u64::MAX;
 type InvalidPages = BTreeMap<(u32, u32, u32), (u64, Grain, RecordsHeader)>;
 
 /// Brings the empty `core` to the state in image and flash.
-pub(super) fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), ImageError> {
+pub(super) fn recover(core: &Rc<HashState>, protected: Protected) -> Result<(), ImageError> {
     let (layout, format) = (&core.layout, core.cache.format());
     consistency::check(layout, format, &protected)?;
     let Protected { sequence, version, superblocks, free, streams, pages, .. } = protected;
@@ -93,7 +93,7 @@ pub(super) fn recover(core: &Rc<Core>, protected: Protected) -> Result<(), Image
     Ok(())
 }
 
-fn restore_invalid_pages(core: &Core, pages: InvalidPages) -> Result<(), ImageError> {
+fn restore_invalid_pages(core: &HashState, pages: InvalidPages) -> Result<(), ImageError> {
     let Some(book) = &core.records else { return Ok(()) };
     let words = core.cache.locations().into_iter().filter(|word| *word != 0);
     let sections: BTreeMap<Grain, u32> =
@@ -113,14 +113,17 @@ fn restore_invalid_pages(core: &Core, pages: InvalidPages) -> Result<(), ImageEr
 
 /// For each block, the page that is programmed next, according to flash and restarted programs.
 struct NextPages<'a> {
-    core: &'a Rc<Core>,
+    core: &'a Rc<HashState>,
     /// Of blocks with restarted programs: the page after these.
     restarted: BTreeMap<BlockId, u32>,
 }
 
 impl<'a> NextPages<'a> {
     /// The next pages of a drive with these buffered pages.
-    fn new(core: &'a Rc<Core>, pages: &BTreeMap<u32, BufferedPage>) -> Result<NextPages<'a>, ImageError> {
+    fn new(
+        core: &'a Rc<HashState>,
+        pages: &BTreeMap<u32, BufferedPage>,
+    ) -> Result<NextPages<'a>, ImageError> {
         let programming = pages.values().filter(|page| page.state == PageState::Programming).count();
         let fits = core.space.has_room_for(programming);
         consistency::ensure(fits, "more pages are on their way than the protected memory can hold")?;
@@ -170,7 +173,7 @@ impl<'a> NextPages<'a> {
 }
 
 fn restore_page(
-    core: &Rc<Core>,
+    core: &Rc<HashState>,
     number: u32,
     page: BufferedPage,
     next_pages: &mut NextPages<'_>,
@@ -200,7 +203,7 @@ fn is_page(space: &Space, number: u32, page: &BufferedPage, spare: &Spare) -> bo
 /// Calls `on` with every page of those of `superblocks` that are of `kind`: page, content (`None`:
 /// unreadable), first item, sequence number.
 fn scan(
-    core: &Rc<Core>,
+    core: &Rc<HashState>,
     kind: u8,
     superblocks: Range<u32>,
     on: impl FnMut(u32, Option<&PageData>, u32, u64) + 'static,
@@ -268,7 +271,7 @@ struct LivePairs {
 }
 
 impl LivePairs {
-    fn of(core: &Core, superblocks: &Range<u32>) -> LivePairs {
+    fn of(core: &HashState, superblocks: &Range<u32>) -> LivePairs {
         let grains = u64::from(core.layout.superblock_grains) * superblocks.len() as u64;
         LivePairs {
             first: core.layout.grain(superblocks.start, 0).0,
@@ -285,7 +288,7 @@ impl LivePairs {
     }
 
     /// Notes that a section points at a pair here; no other section does.
-    fn mark(&mut self, core: &Core, grain: Grain) {
+    fn mark(&mut self, core: &HashState, grain: Grain) {
         let bit = grain.0.wrapping_sub(self.first);
         // Other superblocks are handled in other passes.
         if bit < self.grains {
@@ -332,7 +335,7 @@ struct MissingSections {
 }
 
 impl MissingSections {
-    fn of(core: &Core) -> MissingSections {
+    fn of(core: &HashState) -> MissingSections {
         let layout = &core.layout;
         MissingSections {
             sections: vec![true; core.cache.sections() as usize],
@@ -341,7 +344,7 @@ impl MissingSections {
     }
 
     /// The locations where they should be.
-    fn locations(&self, core: &Core) -> impl Iterator<Item = (u64, Location)> {
+    fn locations(&self, core: &HashState) -> impl Iterator<Item = (u64, Location)> {
         let missing = (0..).zip(&self.sections).filter(|(_, is_missing)| **is_missing);
         missing.filter_map(move |(id, _)| {
             // The copy on flash of an altered section is not the present one.
@@ -350,17 +353,17 @@ impl MissingSections {
         })
     }
 
-    fn is_read(&self, core: &Core, location: Location) -> bool {
+    fn is_read(&self, core: &HashState, location: Location) -> bool {
         self.pages[core.layout.page(location.grain) as usize]
     }
 
     /// Is a section missing from a page that was read?
-    fn any(&self, core: &Core) -> bool {
+    fn any(&self, core: &HashState) -> bool {
         self.locations(core).any(|(_, location)| self.is_read(core, location))
     }
 
     /// Sections in pages that could not be read.
-    fn unread(&self, core: &Core) -> UnreadSections {
+    fn unread(&self, core: &HashState) -> UnreadSections {
         self.locations(core)
             .filter(|(_, location)| !self.is_read(core, *location))
             .map(|(id, _)| id)
@@ -371,7 +374,7 @@ impl MissingSections {
 /// Step 2: finds the pairs that sections point at, the invalid pages, and the sections whose content is
 /// unknown.
 fn find_pairs(
-    core: &Rc<Core>,
+    core: &Rc<HashState>,
     superblocks: &Range<u32>,
 ) -> Result<(LivePairs, InvalidPages, UnreadSections), ImageError> {
     let found = Rc::new(TaskCell::new((
@@ -460,7 +463,7 @@ impl Seams {
 
 /// Counts the pairs that are found on pages.
 struct PairCount {
-    engine: Rc<Core>,
+    engine: Rc<HashState>,
     live: LivePairs,
     unread: UnreadSections,
     seams: Seams,
@@ -542,7 +545,7 @@ impl PairCount {
 
 /// Step 3: counts valid grains, by the lengths in the pairs' headers.
 fn count_pairs(
-    core: &Rc<Core>,
+    core: &Rc<HashState>,
     superblocks: Range<u32>,
     live: LivePairs,
     unread: UnreadSections,

@@ -36,7 +36,7 @@ use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyedLock, TaskCell, WaitQueue};
 use kvdrive_store::{
-    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Request, Store, StoreError, StoredValue, Thread,
+    BACKGROUND_THREADS, Cursor as StoreCursor, Ground, Store, StoreError, StoreRequest, StoredValue, Thread,
     Value, most_mark_bytes, run_background,
 };
 
@@ -50,8 +50,8 @@ pub use fit::options;
 use fit::{Shares, pages_of, row, threads};
 use image::{OPERATION_BYTES, Operation, Protected, StoreRecord};
 use pages::FlashPages;
-pub use place::Place;
 use place::Staged;
+pub use place::StoredPlace;
 use trimmed::Trimmed;
 
 /// Can there be a drive like this? If not, a line that begins with the key to blame.
@@ -272,8 +272,8 @@ impl StoredEngine {
             return Ok(());
         }
         match request_of(operation) {
-            Request::Put(key, value) => self.store.put_again(thread.thread(), key, value),
-            Request::Delete(key) => self.store.delete(thread.thread(), key),
+            StoreRequest::Put(key, value) => self.store.put_again(thread.thread(), key, value),
+            StoreRequest::Delete(key) => self.store.delete(thread.thread(), key),
         }
     }
 
@@ -282,11 +282,11 @@ impl StoredEngine {
         let thread = self.threads.take();
         match together {
             [one] => match request_of(one) {
-                Request::Put(key, value) => self.store.put(thread.thread(), key, value),
-                Request::Delete(key) => self.store.delete(thread.thread(), key),
+                StoreRequest::Put(key, value) => self.store.put(thread.thread(), key, value),
+                StoreRequest::Delete(key) => self.store.delete(thread.thread(), key),
             },
             several => {
-                let requests: Vec<Request<'_>> = several.iter().map(request_of).collect();
+                let requests: Vec<StoreRequest<'_>> = several.iter().map(request_of).collect();
                 self.store.apply(thread.thread(), &requests, true).error.map_or(Ok(()), Err)
             }
         }
@@ -307,10 +307,12 @@ fn place_of(operations: &VecDeque<Operation>, number: u64) -> usize {
 }
 
 /// The request by which a store carries out an operation.
-fn request_of(operation: &Operation) -> Request<'_> {
+fn request_of(operation: &Operation) -> StoreRequest<'_> {
     match &operation.value {
-        Some((region, bytes)) => Request::Put(operation.key, Value::Part { region, at: 0, bytes: *bytes }),
-        None => Request::Delete(operation.key),
+        Some((region, bytes)) => {
+            StoreRequest::Put(operation.key, Value::Part { region, at: 0, bytes: *bytes })
+        }
+        None => StoreRequest::Delete(operation.key),
     }
 }
 
@@ -356,7 +358,7 @@ impl Engine for StoredEngine {
         self.carry_out_all(&mut together)
     }
 
-    fn commit(&self, key: Key, place: Place, options: StoreOptions) -> Result<(), Status> {
+    fn commit(&self, key: Key, place: StoredPlace, options: StoreOptions) -> Result<(), Status> {
         place.finish();
         self.catch_up()?;
         let _key = self.keys.lock(key);
@@ -375,7 +377,7 @@ impl Engine for StoredEngine {
         self.held_by_cursors.set(give_up);
     }
 
-    fn begin_unfinished(&self, place: &Place) -> Result<(), Status> {
+    fn begin_unfinished(&self, place: &StoredPlace) -> Result<(), Status> {
         place.begin_unfinished()
     }
 

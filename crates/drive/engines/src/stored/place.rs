@@ -26,14 +26,14 @@ impl Staged {
 }
 
 /// A value that arrives.
-pub struct Place {
+pub struct StoredPlace {
     staged: Rc<Staged>,
     pub(super) content: TaskCell<Region>,
     pub(super) bytes: u32,
     is_unfinished: Cell<bool>,
 }
 
-impl Place {
+impl StoredPlace {
     /// The host has yet to send the rest of it; [`crate::Engine::begin_unfinished`].
     pub(super) fn begin_unfinished(&self) -> Result<(), Status> {
         let unfinished = &self.staged.unfinished_bytes;
@@ -54,7 +54,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for StoredPlace {
     fn drop(&mut self) {
         self.finish();
         self.staged.bytes.set(self.staged.bytes.get() - u64::from(self.bytes));
@@ -63,9 +63,9 @@ impl Drop for Place {
 }
 
 impl Landing for StoredEngine {
-    type Place = Place;
+    type Place = StoredPlace;
 
-    fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<Place, Status> {
+    fn reserve(&self, _: &Key, bytes: u32, _: Arrival) -> Result<StoredPlace, Status> {
         if bytes > self.max_value_bytes() {
             return Err(Status::INVALID_VALUE_SIZE);
         }
@@ -74,7 +74,7 @@ impl Landing for StoredEngine {
             staged.freed.wait();
         }
         staged.bytes.set(staged.bytes.get() + u64::from(bytes));
-        Ok(Place {
+        Ok(StoredPlace {
             staged: staged.clone(),
             content: TaskCell::default(),
             bytes,
@@ -82,18 +82,18 @@ impl Landing for StoredEngine {
         })
     }
 
-    fn copy_in(&self, place: &Place, at: u32, bytes: &[u8]) {
+    fn copy_in(&self, place: &StoredPlace, at: u32, bytes: &[u8]) {
         self.charge_copy(bytes.len() as u32);
         place.content.borrow_mut().write(at, Piece::Bytes(bytes));
     }
 
-    fn dma_in(&self, place: &Place, at: u32, piece: Piece<'_>) {
+    fn dma_in(&self, place: &StoredPlace, at: u32, piece: Piece<'_>) {
         place.content.borrow_mut().write(at, piece);
     }
 
-    fn settle(&self, _: &Place) {}
+    fn settle(&self, _: &StoredPlace) {}
 
-    fn abandon(&self, place: Place) {
+    fn abandon(&self, place: StoredPlace) {
         drop(place);
     }
 }

@@ -335,7 +335,7 @@ impl Matches {
     }
 }
 
-struct Core {
+struct FaultsState {
     sim: Sim,
     /// There are rules.
     is_armed: Cell<bool>,
@@ -350,12 +350,12 @@ struct Core {
 
 /// The rules of one drive; clones refer to the same rules.
 #[derive(Clone)]
-pub struct Faults(Rc<Core>);
+pub struct Faults(Rc<FaultsState>);
 
 impl Faults {
     /// No rules.
     pub fn new(sim: &Sim) -> Faults {
-        Faults(Rc::new(Core {
+        Faults(Rc::new(FaultsState {
             sim: sim.clone(),
             is_armed: Cell::new(false),
             rules: TaskCell::default(),

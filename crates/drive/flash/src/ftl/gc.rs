@@ -28,7 +28,7 @@ use kvdrive_content::Region;
 
 use super::blocks::{BlockState, Job, Stream};
 use super::recovery::Twin;
-use super::{Core, Ftl, Lpa, Pin};
+use super::{Ftl, FtlState, Lpa, Pin};
 use crate::media::PageData;
 use crate::{BlockId, Ppa, Purpose, Spare};
 
@@ -128,7 +128,7 @@ impl Ftl {
     }
 }
 
-impl Core {
+impl FtlState {
     fn next_job(&self, unit: u32, eager: bool) -> Option<Job> {
         if self.blocks.borrow().is_without_blocks(unit) && !self.twins.borrow().is_empty() {
             self.use_twins(unit);

@@ -132,7 +132,7 @@ struct Writing {
     trimmed: bool,
 }
 
-struct Core {
+struct FtlState {
     flash: FlashPort,
     geometry: Geometry,
     policy: Box<dyn VictimPolicy>,
@@ -160,7 +160,7 @@ struct Core {
 
 /// Handle to the FTL of one drive; clones refer to the same FTL.
 #[derive(Clone)]
-pub struct Ftl(Rc<Core>);
+pub struct Ftl(Rc<FtlState>);
 
 impl Ftl {
     /// The FTL of a fresh drive: every block of `flash` is erased.
@@ -191,7 +191,7 @@ impl Ftl {
         let policy = victim::kind(&config.victim).expect("the victim policy was checked");
         let logical_pages = logical_pages(&geometry, config.over_provisioning);
         let queue = || WaitQueue::new(flash.sim());
-        Ftl(Rc::new(Core {
+        Ftl(Rc::new(FtlState {
             geometry,
             policy: (policy.build)(),
             logical_pages,
@@ -369,7 +369,7 @@ impl Ftl {
     }
 }
 
-impl Core {
+impl FtlState {
     fn lookup(&self, lpa: Lpa) -> Option<Ppa> {
         if lpa.0 < self.logical_pages { self.map.borrow().get(lpa) } else { None }
     }
@@ -435,12 +435,12 @@ impl Core {
 
 /// Pins a block: it is not erased, and no page of it is discarded.
 struct Pin<'a> {
-    core: &'a Core,
+    core: &'a FtlState,
     block: BlockId,
 }
 
 impl<'a> Pin<'a> {
-    fn on(core: &'a Core, block: BlockId) -> Pin<'a> {
+    fn on(core: &'a FtlState, block: BlockId) -> Pin<'a> {
         core.blocks.borrow_mut().block_mut(block).pins += 1;
         Pin { core, block }
     }

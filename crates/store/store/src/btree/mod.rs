@@ -49,7 +49,9 @@ use crate::StoreRow;
 use crate::cpu::{FifoLock, Step, Thread};
 use crate::frame::{self, Facts, Kind};
 use crate::pages::{Page, PageId, Purpose};
-use crate::store::{Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Request, Space, Store, StoreError};
+use crate::store::{
+    Applied, Cursor, Ground, MAX_VALUE_BYTES, Recovered, Space, Store, StoreError, StoreRequest,
+};
 use crate::value::{Part, StoredValue, Value};
 use node::{Elsewhere, Item, MOST_RUNS, Node, NodeAt};
 pub use options::BtreeOptions;
@@ -372,9 +374,9 @@ impl Tree {
         Ok(())
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>], keep: u64) -> Result<(), StoreError> {
+    fn apply(&self, thread: Thread, batch: &[StoreRequest<'_>], keep: u64) -> Result<(), StoreError> {
         let (mut copied, most) = (0, MAX_VALUE_BYTES);
-        for (key, value) in batch.iter().map(Request::parts) {
+        for (key, value) in batch.iter().map(StoreRequest::parts) {
             let bytes = value.map_or(0, |value| value.bytes());
             if bytes > most {
                 return Err(StoreError::ValueTooLong { bytes, most });
@@ -385,7 +387,7 @@ impl Tree {
         {
             let _turn = self.writers.take(&self.ground.cpu, thread);
             let mut changes: Vec<ItemChange> = Vec::with_capacity(batch.len());
-            for (key, value) in batch.iter().map(Request::parts) {
+            for (key, value) in batch.iter().map(StoreRequest::parts) {
                 let item = value.map(|value| self.item_of(thread, &key, &value, keep)).transpose();
                 match item {
                     Ok(item) => changes.push((key, item)),
@@ -504,11 +506,11 @@ impl Store for Btree {
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)], FREE_FOR_DELETES)
+        self.0.apply(thread, &[StoreRequest::Put(key, value)], FREE_FOR_DELETES)
     }
 
     fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)], FREE_AFTER_REPEATS)
+        self.0.apply(thread, &[StoreRequest::Put(key, value)], FREE_AFTER_REPEATS)
     }
 
     fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError> {
@@ -516,10 +518,10 @@ impl Store for Btree {
     }
 
     fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Delete(key)], FREE_FOR_DELETES)
+        self.0.apply(thread, &[StoreRequest::Delete(key)], FREE_FOR_DELETES)
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+    fn apply(&self, thread: Thread, batch: &[StoreRequest<'_>], atomic: bool) -> Applied {
         if atomic {
             let error =
                 if batch.is_empty() { None } else { self.0.apply(thread, batch, FREE_FOR_DELETES).err() };

@@ -46,7 +46,7 @@ use crate::cpu::{FifoLock, Step, Thread};
 use crate::frame::{self, Kind};
 use crate::pages::{Page, PageId, Purpose};
 use crate::records::{Flags, records};
-use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
+use crate::store::{Applied, Cursor, Ground, Recovered, Space, Store, StoreError, StoreRequest};
 use crate::value::{StoredValue, Value};
 pub use options::{HashlogOptions, WriteMode};
 use shape::{FREE_FOR_DELETES, FREE_FOR_PUTS};
@@ -258,10 +258,10 @@ impl Log {
     }
 
     /// Executes a batch wholly or not at all.
-    fn apply_atomic(&self, thread: Thread, batch: &[Request<'_>]) -> Result<(), StoreError> {
+    fn apply_atomic(&self, thread: Thread, batch: &[StoreRequest<'_>]) -> Result<(), StoreError> {
         let most = self.state.borrow().shape.longest_value();
         let (mut copied, mut more) = (0, 0);
-        for (key, value) in batch.iter().map(Request::parts) {
+        for (key, value) in batch.iter().map(StoreRequest::parts) {
             let bytes = value.map_or(0, |value| value.bytes());
             if bytes > most {
                 return Err(StoreError::ValueTooLong { bytes, most });
@@ -274,17 +274,17 @@ impl Log {
         let stream = thread.0 as usize;
         let sizes: Vec<_> = batch
             .iter()
-            .map(Request::parts)
+            .map(StoreRequest::parts)
             .map(|(key, value)| (key, value.map_or(0, |v| v.bytes())))
             .collect();
         let appended = sizes.iter().map(|(key, bytes)| (key, *bytes));
-        let has_puts = batch.iter().any(|request| matches!(request, Request::Put(..)));
+        let has_puts = batch.iter().any(|request| matches!(request, StoreRequest::Put(..)));
         let keep = if has_puts { FREE_FOR_PUTS } else { FREE_FOR_DELETES };
         self.make_room(thread, stream, more, keep, appended)?;
         // From here on this call does not suspend, so no other caller intervenes.
         let mut put = std::collections::BTreeSet::new();
         let mut effective = Vec::with_capacity(batch.len());
-        for (key, value) in batch.iter().map(Request::parts) {
+        for (key, value) in batch.iter().map(StoreRequest::parts) {
             match value {
                 Some(_) => put.insert(key),
                 // An existing tombstone may not be durable when the batch is: it is written again.
@@ -433,7 +433,7 @@ impl Store for Hashlog {
         self.0.put(thread, key, None, Flags::NONE)
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+    fn apply(&self, thread: Thread, batch: &[StoreRequest<'_>], atomic: bool) -> Applied {
         if atomic {
             let error = self.0.apply_atomic(thread, batch).err();
             return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };

@@ -42,7 +42,7 @@ use crate::StoreRow;
 use crate::cpu::{FifoLock, Step, Thread};
 use crate::pages::{Page, PageId, Purpose};
 use crate::space::{Extent, FreePages};
-use crate::store::{Applied, Cursor, Ground, Recovered, Request, Space, Store, StoreError};
+use crate::store::{Applied, Cursor, Ground, Recovered, Space, Store, StoreError, StoreRequest};
 use crate::value::{StoredValue, Value};
 use byte_lru::ByteLru;
 use layout::Layout;
@@ -383,11 +383,11 @@ impl Store for Lsmtree {
     }
 
     fn put(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)], true)
+        self.0.apply(thread, &[StoreRequest::Put(key, value)], true)
     }
 
     fn put_again(&self, thread: Thread, key: Key, value: Value<'_>) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Put(key, value)], false)
+        self.0.apply(thread, &[StoreRequest::Put(key, value)], false)
     }
 
     fn get(&self, thread: Thread, key: Key) -> Result<Option<StoredValue>, StoreError> {
@@ -395,12 +395,12 @@ impl Store for Lsmtree {
     }
 
     fn delete(&self, thread: Thread, key: Key) -> Result<(), StoreError> {
-        self.0.apply(thread, &[Request::Delete(key)], false)
+        self.0.apply(thread, &[StoreRequest::Delete(key)], false)
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+    fn apply(&self, thread: Thread, batch: &[StoreRequest<'_>], atomic: bool) -> Applied {
         if atomic {
-            let has_puts = batch.iter().any(|request| matches!(request, Request::Put(..)));
+            let has_puts = batch.iter().any(|request| matches!(request, StoreRequest::Put(..)));
             let error = if batch.is_empty() { None } else { self.0.apply(thread, batch, has_puts).err() };
             return Applied { requests: if error.is_none() { batch.len() as u32 } else { 0 }, error };
         }

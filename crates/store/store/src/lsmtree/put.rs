@@ -9,7 +9,7 @@ use super::{Failures, Tree};
 use crate::cpu::{Step, Thread};
 use crate::pages::Purpose;
 use crate::records::Flags;
-use crate::store::{Request, StoreError};
+use crate::store::{StoreError, StoreRequest};
 use crate::value::StoredValue;
 
 /// The condition for which a put has to wait.
@@ -232,12 +232,12 @@ impl Tree {
     pub(super) fn apply(
         &self,
         thread: Thread,
-        batch: &[Request<'_>],
+        batch: &[StoreRequest<'_>],
         may_be_refused: bool,
     ) -> Result<(), StoreError> {
         let most = self.max_value_bytes();
         let mut records = Vec::with_capacity(batch.len());
-        for (key, value) in batch.iter().map(Request::parts) {
+        for (key, value) in batch.iter().map(StoreRequest::parts) {
             let bytes = value.map_or(0, |value| value.bytes());
             if bytes > most {
                 return Err(StoreError::ValueTooLong { bytes, most });
@@ -251,7 +251,7 @@ impl Tree {
         {
             let mut guard = self.state.borrow_mut();
             let state = &mut *guard;
-            for (index, (key, value)) in batch.iter().map(Request::parts).enumerate() {
+            for (index, (key, value)) in batch.iter().map(StoreRequest::parts).enumerate() {
                 state.sequence += 1;
                 let mut flags = if batch.len() > 1 { Flags::MEMBER } else { Flags::NONE };
                 if batch.len() > 1 && index == 0 {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use kvdrive_content::Pattern;
 use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_store::{Request, STORES, Store, StoreError, StoreOptions, Value};
+use kvdrive_store::{STORES, Store, StoreError, StoreOptions, StoreRequest, Value};
 
 use crate::ground::{MAIN, World, value_of};
 use crate::small;
@@ -397,11 +397,11 @@ fn a_refused_atomic_batch_leaves_all_as_it_was() {
 
 /// Applies an atomic batch.
 fn apply_all(store: &dyn Store, requests: &[(Key, Option<Vec<u8>>)]) -> Result<(), StoreError> {
-    let requests: Vec<Request<'_>> = requests
+    let requests: Vec<StoreRequest<'_>> = requests
         .iter()
         .map(|(key, value)| match value {
-            Some(value) => Request::Put(*key, Value::from(&value[..])),
-            None => Request::Delete(*key),
+            Some(value) => StoreRequest::Put(*key, Value::from(&value[..])),
+            None => StoreRequest::Delete(*key),
         })
         .collect();
     store.apply(MAIN, &requests, true).error.map_or(Ok(()), Err)

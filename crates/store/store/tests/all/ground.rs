@@ -13,8 +13,8 @@ use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
 use kvdrive_store::{
     Applied, BACKGROUND_THREADS, Cpu, Cursor, Ground, Page, PageError, PageId, PageStore, Purpose, Recovered,
-    Request, Space, Step, Store, StoreError, StoreOptions, StoreRow, StoredValue, Thread, Trouble, Value,
-    Writing, do_background, run_background,
+    Space, Step, Store, StoreError, StoreOptions, StoreRequest, StoreRow, StoredValue, Thread, Trouble,
+    Value, Writing, do_background, run_background,
 };
 use scoped_tls::{ScopedKey, scoped_thread_local};
 
@@ -513,7 +513,7 @@ impl Store for Alone {
         self.with_background(self.store.delete(thread, key))
     }
 
-    fn apply(&self, thread: Thread, batch: &[Request<'_>], atomic: bool) -> Applied {
+    fn apply(&self, thread: Thread, batch: &[StoreRequest<'_>], atomic: bool) -> Applied {
         self.with_background(self.store.apply(thread, batch, atomic))
     }
 

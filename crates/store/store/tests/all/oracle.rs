@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_content::Pattern;
 use kvdrive_nvme::Key;
-use kvdrive_store::{Cursor, Request, Store, StoreError, Value};
+use kvdrive_store::{Cursor, Store, StoreError, StoreRequest, Value};
 use proptest::prelude::*;
 
 use crate::ground::{MAIN, World, value_of};
@@ -100,11 +100,11 @@ impl Run {
             self.number += 1;
             values.push((key_of(*key), bytes.map(|bytes| value_of(self.number, bytes))));
         }
-        let requests: Vec<Request<'_>> = values
+        let requests: Vec<StoreRequest<'_>> = values
             .iter()
             .map(|(key, value)| match value {
-                Some(value) => Request::Put(*key, Value::from(&value[..])),
-                None => Request::Delete(*key),
+                Some(value) => StoreRequest::Put(*key, Value::from(&value[..])),
+                None => StoreRequest::Delete(*key),
             })
             .collect();
         let mut applied = self.store.apply(MAIN, &requests, atomic);

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use kvdrive_nvme::Key;
 use kvdrive_sim::Rng;
-use kvdrive_store::{Request, Store, StoreError, Thread, Value};
+use kvdrive_store::{Store, StoreError, StoreRequest, Thread, Value};
 use proptest::prelude::*;
 
 use crate::ground::{Cut, MAIN, THREADS, World, value_of};
@@ -88,11 +88,11 @@ impl Shared {
                     .map(|(key, bytes)| (key_of(*key), bytes.map(|bytes| self.value(bytes))))
                     .collect();
                 self.change(changes.clone(), || {
-                    let requests: Vec<Request<'_>> = changes
+                    let requests: Vec<StoreRequest<'_>> = changes
                         .iter()
                         .map(|(key, value)| match value {
-                            Some(value) => Request::Put(*key, Value::from(&value[..])),
-                            None => Request::Delete(*key),
+                            Some(value) => StoreRequest::Put(*key, Value::from(&value[..])),
+                            None => StoreRequest::Delete(*key),
                         })
                         .collect();
                     store.apply(thread, &requests, true).error.map_or(Ok(()), Err)

@@ -6,7 +6,7 @@ use kvdrive_claims::{self as claims, Planned as PlannedClaim, Standing, Verdict}
 use kvdrive_config::Document;
 use kvdrive_declare::{Counter, Counters, Counts, Form, Kind, Sections, Unit};
 use kvdrive_experiments::runs::{Extent, Options, Results, StudyPlan};
-use kvdrive_experiments::{self as experiments, Figure, Place, parse};
+use kvdrive_experiments::{self as experiments, Figure, RunPlace, parse};
 use kvdrive_figures::{Chart, Planned, number, numbers, svg, terminal};
 use kvdrive_flash::{NandCounters, Purpose};
 use kvdrive_link::{Class, Meter};
@@ -443,7 +443,7 @@ fn a_claim_that_another_one_names_is_linked() {
 #[test]
 fn places_are_found_or_said_not_to_be() {
     let figures = experiments::figures().unwrap();
-    let find = |text: &str| Place::parse(text).and_then(|place| place.find(&figures));
+    let find = |text: &str| RunPlace::parse(text).and_then(|place| place.find(&figures));
     assert_eq!(find("bandslim-8 / Piggyback / 32").unwrap().asked().counts.usual, 20_000);
     assert!(find("bandslim-8 / Piggyback").unwrap_err().to_string().contains("expected FIGURE"));
     assert!(find("bandslim-7 / Piggyback / 32").unwrap_err().to_string().contains("no such figure"));

@@ -24,14 +24,14 @@ use crate::served::Outcome;
 type Look<D> = Box<dyn FnOnce(&Sim, &D) + Send>;
 
 /// A request to the drive's thread.
-pub(super) enum Request<D> {
+pub(super) enum ControlRequest<D> {
     Look(Look<D>),
     /// The requester is in [`Waiting::requesters`].
     Change(String),
 }
 
 struct Waiting<D> {
-    requests: Vec<Request<D>>,
+    requests: Vec<ControlRequest<D>>,
     /// Requesters of changes that have not been executed, the oldest first.
     requesters: VecDeque<Sender<Outcome>>,
 }
@@ -41,7 +41,7 @@ pub(super) struct ControlQueue<D>(Mutex<Option<Waiting<D>>>);
 
 impl<D> ControlQueue<D> {
     /// Takes all requests since the last call.
-    pub(super) fn take(&self) -> Vec<Request<D>> {
+    pub(super) fn take(&self) -> Vec<ControlRequest<D>> {
         lock(&self.0).as_mut().map_or_else(Vec::new, |waiting| std::mem::take(&mut waiting.requests))
     }
 
@@ -58,7 +58,7 @@ impl<D> ControlQueue<D> {
         drop(waiting);
     }
 
-    fn put(&self, request: Request<D>, requester: Option<Sender<Outcome>>) -> Result<(), PowerOff> {
+    fn put(&self, request: ControlRequest<D>, requester: Option<Sender<Outcome>>) -> Result<(), PowerOff> {
         let mut control_queue = lock(&self.0);
         let waiting = control_queue.as_mut().ok_or(PowerOff)?;
         waiting.requests.push(request);
@@ -114,7 +114,7 @@ impl<D> Control<D> {
         // A requester that has gone does not wait.
         let look: Look<D> = Box::new(move |sim, drive| _ = answer.send(act(sim, drive)));
         self.reach()?;
-        self.control_queue.put(Request::Look(look), None)?;
+        self.control_queue.put(ControlRequest::Look(look), None)?;
         self.bell.ring();
         answered.recv().map_err(|_| PowerOff)
     }
@@ -128,7 +128,7 @@ impl<D> Control<D> {
     pub fn change(&self, change: impl Into<String>) -> Result<Outcome, PowerOff> {
         let (answer, answered) = mpsc::channel();
         self.reach()?;
-        self.control_queue.put(Request::Change(change.into()), Some(answer))?;
+        self.control_queue.put(ControlRequest::Change(change.into()), Some(answer))?;
         self.bell.ring();
         answered.recv().map_err(|_| PowerOff)
     }

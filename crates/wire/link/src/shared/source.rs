@@ -12,7 +12,7 @@ use kvdrive_nvme::{Cqe, Sqe};
 use kvdrive_sim::wall::{Pace, Polled, Source, lock};
 use kvdrive_sim::{ClockHold, Ns, Sim, TaskCell, TaskKey};
 
-use super::control::{ControlQueue, Request};
+use super::control::{ControlQueue, ControlRequest};
 use super::link::SharedLink;
 use super::queue::SharedQueue;
 use crate::arrivals::{Began, HostAction, Ports, Stamped};
@@ -297,8 +297,8 @@ impl<D> WallSource<D> {
         let mut changes = Vec::new();
         for request in self.control_queue.take() {
             match request {
-                Request::Look(look) => look(&self.sim, &self.drive),
-                Request::Change(change) => changes.push(change),
+                ControlRequest::Look(look) => look(&self.sim, &self.drive),
+                ControlRequest::Change(change) => changes.push(change),
             }
         }
         let intake = &*self.intake;

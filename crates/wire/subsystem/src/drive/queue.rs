@@ -24,7 +24,7 @@ pub(super) enum Recipient {
     Format,
 }
 
-pub(super) struct Slot {
+pub(super) struct RingSlot {
     pub(super) recipient: Recipient,
     pub(super) opcode: u8,
     /// For NEXT and close: the iterator.
@@ -36,7 +36,7 @@ pub(super) struct Slot {
 
 pub(super) struct Queue {
     pub(super) queue: Arc<SharedQueue>,
-    pub(super) slots: Vec<Slot>,
+    pub(super) slots: Vec<RingSlot>,
     pub(super) free: Vec<u16>,
     pub(super) is_open: bool,
     pub(super) iterators: Vec<u32>,
@@ -44,7 +44,7 @@ pub(super) struct Queue {
     pub(super) has_streams: bool,
 }
 
-impl Slot {
+impl RingSlot {
     /// Returns the memory of the host's bytes to their buffer.
     pub(super) fn give_back(&mut self) {
         if let (true, Some(memory), Recipient::Host(_, data)) =
@@ -60,8 +60,8 @@ impl Slot {
 impl Queue {
     pub(super) fn new(queue: Arc<SharedQueue>, slots: u32) -> Queue {
         let slot =
-            || Slot { recipient: Recipient::Free, opcode: 0, iterator: 0, memory: None, is_lent: false };
-        let slots: Vec<Slot> = (0..slots).map(|_| slot()).collect();
+            || RingSlot { recipient: Recipient::Free, opcode: 0, iterator: 0, memory: None, is_lent: false };
+        let slots: Vec<RingSlot> = (0..slots).map(|_| slot()).collect();
         let free = (0..slots.len()).rev().map(|slot| slot as u16).collect();
         Queue { queue, slots, free, is_open: true, iterators: Vec::new(), has_streams: false }
     }

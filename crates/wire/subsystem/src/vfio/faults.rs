@@ -30,7 +30,7 @@ const BUS_MCEERR_AR: c_int = 4;
 const STACK_BYTES: usize = 64 << 10;
 
 /// A mapping that is watched, or a free place for one (`end` is 0).
-struct Slot {
+struct WatchSlot {
     is_taken: AtomicBool,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -38,8 +38,8 @@ struct Slot {
     has_faulted: AtomicBool,
 }
 
-static WATCHED: [Slot; SLOTS] = [const {
-    Slot {
+static WATCHED: [WatchSlot; SLOTS] = [const {
+    WatchSlot {
         is_taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),
@@ -54,7 +54,7 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// A mapping is watched as long as this is there; it has to be dropped before the mapping is.
 pub struct Watch {
-    slot: &'static Slot,
+    slot: &'static WatchSlot,
 }
 
 impl Watch {
@@ -114,7 +114,7 @@ pub fn watch(start: usize, bytes: usize, page_bytes: usize) -> Option<Watch> {
     if !are_handled() || !has_stack() {
         return None;
     }
-    let take = |slot: &&Slot| !slot.is_taken.swap(true, Ordering::Acquire);
+    let take = |slot: &&WatchSlot| !slot.is_taken.swap(true, Ordering::Acquire);
     let slot = WATCHED.iter().find(take)?;
     slot.has_faulted.store(false, Ordering::Relaxed);
     slot.start.store(start, Ordering::Relaxed);
@@ -157,7 +157,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
 
 /// Puts memory under the page of a watched mapping; `false`: it is not one.
 fn replace(address: usize) -> bool {
-    let has = |slot: &&Slot| {
+    let has = |slot: &&WatchSlot| {
         let end = slot.end.load(Ordering::Acquire);
         address < end && slot.start.load(Ordering::Relaxed) <= address
     };
