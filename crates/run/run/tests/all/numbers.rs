@@ -54,6 +54,45 @@ fn payload_bytes_of_a_store() {
     assert!((reduction - 97.90).abs() < 0.005, "{reduction}");
 }
 
+/// Mean response time of a store in us, flash off.
+fn response_us(profile: &str, transfer: &str, bytes: u32, also: &[&str]) -> f64 {
+    let mut document = Document::profile(profile).expect("the profile exists");
+    let own = [format!("workload.value_size={bytes}"), format!("host.transfer={transfer}")];
+    let common = ["nand.enabled=false", "flash.blocks_per_die=64", "workload.name=fillseq", "workload.ops=9"];
+    for setting in common.iter().chain(also).copied().chain(own.iter().map(String::as_str)) {
+        document.set(setting).unwrap_or_else(|error| panic!("{setting}: {error}"));
+    }
+    let report = run(&document, &|_, _| {}).expect("the run succeeds");
+    report.latency_ns.get("store").expect("it only stores").mean / 1000.0
+}
+
+/// Linux uses SGLs from 32 KiB on. Values of whole pages below that are slower by `sgl`, larger ones are faster.
+#[test]
+fn an_sgl_pays_from_32_kib_on() {
+    for profile in ["cosmos-plus", "gen5-cxl", "gen5-cxl-line", "nvmevirt-970pro"] {
+        let saved_us = |kib: u32| {
+            let [prp, sgl] = ["prp", "sgl"].map(|transfer| response_us(profile, transfer, kib << 10, &[]));
+            prp - sgl
+        };
+        for kib in [4, 28] {
+            assert!(saved_us(kib) < -0.05, "{profile}, {kib} KiB: {} us", saved_us(kib));
+        }
+        // Line times are rounded up for each DMA.
+        assert!(saved_us(32).abs() < 0.01, "{profile}: {} us", saved_us(32));
+        assert!(saved_us(36) > 0.05, "{profile}: {} us", saved_us(36));
+    }
+}
+
+/// Not even if the engine moves single bytes, which saves the line time of the rest of a page.
+#[test]
+fn bytes_that_are_not_moved_do_not_pay_for_an_sgl() {
+    for bytes in [4, 128, 4095, 4097, 28 * 1024 + 1, 32 * 1024 - 1] {
+        let exact = ["controller.dma_granularity_bytes=1"];
+        let [prp, sgl] = ["prp", "sgl"].map(|transfer| response_us("cosmos-plus", transfer, bytes, &exact));
+        assert!(sgl > prp - 0.01, "{bytes} B: {sgl} us by an SGL, {prp} us by PRPs");
+    }
+}
+
 #[test]
 fn what_flash_operations_take_alters_nothing_where_there_are_none() {
     let settings = [

@@ -48,9 +48,17 @@ pub struct LinkConfig {
     /// `msix`: the drive sends an interrupt with each completion; `none`: the host polls.
     pub interrupt: Interrupt,
     /// Unit in which the DMA engine moves bytes for an SGL: 4096, 4 or 1. PRPs always move whole pages. A small unit
-    /// saves bytes and their line time, but nothing of `link.dma_page_ns`.
+    /// saves bytes and their line time, but nothing of `link.dma_page_ns` and `link.sgl_block_ns`.
     #[setting(is = OneOf(&[1, 4, 4096]), key = "controller.dma_granularity_bytes")]
     pub dma_granularity_bytes: u32,
+    /// Time to set up a DMA that a data block of an SGL describes, besides that of its pages, ns: what enabling SGLs costs.
+    /// Data of network hosts, whose only descriptors are SGLs, do not take it.
+    #[setting(is = TIME)]
+    pub sgl_block_ns: Ns,
+    /// Time by which a whole page of such a DMA takes less than `link.dma_page_ns`, ns; at most that. The engine goes on
+    /// in consecutive memory, whereas by PRPs each page is a DMA.
+    #[setting(is = TIME)]
+    pub sgl_page_saves_ns: Ns,
     /// Whether data to the host cross the link in no time, only to study a published emulator. Their bytes are still
     /// counted.
     pub free_to_host: bool,

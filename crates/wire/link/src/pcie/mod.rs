@@ -69,6 +69,15 @@ pub struct Link {
 /// Called when a session ends.
 type OnEnd = Rc<dyn Fn(&Session)>;
 
+/// What one DMA moves.
+#[derive(Clone, Copy)]
+enum Moved {
+    /// These bytes, at the constant of a page for each page: what a PRP or a network host names.
+    ByPage(u32),
+    /// A data block of an SGL, which names these bytes of host memory.
+    ByBlock(u32),
+}
+
 impl Link {
     /// A link with one function, whose host has `memory`, and no I/O queues.
     pub fn new(sim: &Sim, config: LinkConfig, memory: Rc<dyn HostMemory>) -> Rc<Link> {
@@ -272,20 +281,20 @@ impl Link {
         memory.read(address, bytes, sink)
     }
 
-    /// One DMA from host memory. `moved_bytes` cross the link (the engine's unit); the first `bytes` of them
-    /// are passed to `sink`.
+    /// One DMA from host memory; its first `bytes` bytes are passed to `sink`.
     fn dma_to_drive(
         &self,
         memory: &dyn HostMemory,
         address: u64,
         bytes: u32,
-        moved_bytes: u32,
+        moved: Moved,
         sink: &mut dyn FnMut(Piece<'_>),
     ) -> Result<(), BadAddress> {
-        let crossing = match moved_bytes {
-            PAGE_BYTES => self.fixed.page_to_drive,
+        let crossing = match moved {
+            Moved::ByPage(PAGE_BYTES) => self.fixed.page_to_drive,
             _ => {
-                Crossing::read(&self.config, Class::ToDrive, u64::from(moved_bytes), self.dma_ns(moved_bytes))
+                let (moved_bytes, rest_ns) = self.cost(moved);
+                Crossing::read(&self.config, Class::ToDrive, moved_bytes, rest_ns)
             }
         };
         self.dma(&crossing);
@@ -293,12 +302,12 @@ impl Link {
     }
 
     /// The bytes and the time of one DMA to host memory, where the data are to be seen when that time has passed.
-    fn dma_to_host(&self, moved_bytes: u32) {
-        let crossing = match moved_bytes {
-            PAGE_BYTES => self.fixed.page_to_host,
+    fn dma_to_host(&self, moved: Moved) {
+        let crossing = match moved {
+            Moved::ByPage(PAGE_BYTES) => self.fixed.page_to_host,
             _ => {
-                let (bytes, rest_ns) = (u64::from(moved_bytes), self.dma_ns(moved_bytes));
-                Crossing::write_up(&self.config, Class::ToHost, bytes, rest_ns)
+                let (moved_bytes, rest_ns) = self.cost(moved);
+                Crossing::write_up(&self.config, Class::ToHost, moved_bytes, rest_ns)
             }
         };
         if self.config.free_to_host {
@@ -311,6 +320,19 @@ impl Link {
     /// Bytes that cross the link when an SGL names `bytes`.
     fn sgl_moved_bytes(&self, bytes: u32) -> u32 {
         bytes.next_multiple_of(self.config.dma_granularity_bytes)
+    }
+
+    /// Bytes that cross for a DMA, and its time besides that on the line.
+    fn cost(&self, moved: Moved) -> (u64, Ns) {
+        match moved {
+            Moved::ByPage(moved_bytes) => (moved_bytes.into(), self.dma_ns(moved_bytes)),
+            Moved::ByBlock(bytes) => {
+                let (config, moved_bytes) = (&self.config, self.sgl_moved_bytes(bytes));
+                let saved_ns =
+                    config.sgl_page_saves_ns.min(config.dma_page_ns) * u64::from(bytes / PAGE_BYTES);
+                (moved_bytes.into(), config.sgl_block_ns + self.dma_ns(moved_bytes) - saved_ns)
+            }
+        }
     }
 
     /// The constant is per page: the last part of a transfer costs as much as a whole page, and so does a

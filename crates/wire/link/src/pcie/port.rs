@@ -8,8 +8,8 @@ use kvdrive_content::{Piece, Region};
 use kvdrive_nvme::{Cqe, PAGE_BYTES, Psdt, SglDescriptor, Sqe, Status};
 use kvdrive_sim::Sim;
 
-use super::Link;
 use super::function::Function;
+use super::{Link, Moved};
 use crate::memory::{HostMemory, write_region};
 use crate::port::{Exposed, Port, Queues, Request, Source};
 use crate::prp::{self, Segment, Segments};
@@ -126,10 +126,16 @@ impl PcieRequest {
         }
     }
 
-    /// Bytes that cross for a segment. PRPs move whole pages, however little of a page is data: the read path
+    /// What crosses for a segment. PRPs move whole pages, however little of a page is data: the read path
     /// of the published board (BandSlim's firmware) moves whole pages, and so does a Retrieve by PRP here.
-    fn moved_bytes(&self, segment: Segment) -> Result<u32, Status> {
-        Ok(if self.is_by_sgl()? { self.link.sgl_moved_bytes(segment.bytes) } else { PAGE_BYTES })
+    fn moved(&self, segment: Segment) -> Result<Moved, Status> {
+        Ok(if !self.is_by_sgl()? {
+            Moved::ByPage(PAGE_BYTES)
+        } else if self.memory().holds_capsules() {
+            Moved::ByPage(self.link.sgl_moved_bytes(segment.bytes))
+        } else {
+            Moved::ByBlock(segment.bytes)
+        })
     }
 
     fn push_by(
@@ -146,7 +152,7 @@ impl PcieRequest {
                 staging.write(staged_bytes, piece);
                 staged_bytes += piece.bytes();
             })?;
-            self.link.dma_to_host(self.moved_bytes(segment)?);
+            self.link.dma_to_host(self.moved(segment)?);
             let (memory, Segment { address, bytes }) = (self.memory(), segment);
             // An answer in one piece is handed over without a copy. Parts of an answer are written to their places.
             let here = match segments.len() {
@@ -220,10 +226,9 @@ impl Request for PcieRequest {
         let mut left_bytes = bytes;
         while let Some(segment) = segments.take(left_bytes) {
             left_bytes -= segment.bytes;
-            let moved_bytes = self.moved_bytes(segment)?;
-            let moved =
-                self.link.dma_to_drive(self.memory(), segment.address, segment.bytes, moved_bytes, sink);
-            moved.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
+            let moved = self.moved(segment)?;
+            let came = self.link.dma_to_drive(self.memory(), segment.address, segment.bytes, moved, sink);
+            came.map_err(|_| Status::DATA_TRANSFER_ERROR)?;
         }
         if at + bytes < named_bytes {
             self.listed.set(Some(Box::new(segments)));

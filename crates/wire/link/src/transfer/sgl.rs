@@ -5,8 +5,9 @@
 //!   bytes over the link for v: 64 + 16 + 2 x 4 + v rounded up to the unit
 //! ```
 //!
-//! Fewer bytes save only line time: each DMA takes `dma_page_ns`, the constant of a whole page, however short
-//! it is. There is no source for less, and a smaller constant would only make byte-exact DMA look better.
+//! Fewer bytes save only line time, and an SGL has a cost of its own: the DMA of a data block takes `sgl_block_ns` to set up,
+//! and whole pages of it then take a little less than pages that PRPs name. Profiles solve both from the one number that
+//! is published: SGLs pay from 32 KiB on (docs/decisions/sgl-cost.md).
 //!
 //! This host names its buffer by one data block; the drive takes lists of segments, too ([`crate::sgl`]).
 

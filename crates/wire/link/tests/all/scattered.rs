@@ -67,6 +67,8 @@ pub fn config() -> LinkConfig {
         doorbell_ns: 100,
         interrupt: Interrupt::Msix,
         dma_granularity_bytes: 4096,
+        sgl_block_ns: 0,
+        sgl_page_saves_ns: 0,
         free_to_host: false,
         cxl_store_ns: 1_000,
         cxl_line_ns: 100,
