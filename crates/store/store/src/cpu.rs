@@ -56,8 +56,9 @@ steps! {
     Probe = "probe",
     /// An entry is inserted into the in-memory hash table of all pairs.
     Insert = "insert",
-    /// A key is searched for in the memtables.
-    MemtableSearch = "memtable_search",
+    /// A key is searched for in a memtable on one of its levels. A search counts as the square of the bits of the number of
+    /// pairs: it visits as many nodes as that has bits, each of which takes longer the more memory they all lie in.
+    MemtableLevel = "memtable_level",
     /// A pair is inserted into a memtable.
     MemtableInsert = "memtable_insert",
     /// The row cache is searched for a key of a table, after the table was found.

@@ -16,6 +16,9 @@ pub type Pair = (Key, Option<StoredValue>);
 /// lengths. RocksDB 7.8.3 takes 29 B in its arena with values of 16 B, 36 B with values of 128 B (measured).
 const PAIR_BYTES: u64 = 32;
 
+/// Bytes of a full memtable for which the cost of a search was measured: RocksDB's default.
+const MEASURED_BYTES: u64 = 64 << 20;
+
 /// Values by key, newest first.
 type Versions = BTreeMap<(Key, Reverse<u64>), Option<StoredValue>>;
 
@@ -39,6 +42,15 @@ impl Memtable {
     /// Has it no pairs?
     pub fn is_empty(&self) -> bool {
         self.versions.borrow().is_empty()
+    }
+
+    /// Steps of a search of it ([`Step::MemtableLevel`](crate::Step)): none if it is empty. Experiments scale memtables down
+    /// with everything else, so one that is full at `full_bytes` takes the steps of one of 64 MiB that is as full.
+    pub fn levels(&self, full_bytes: u64) -> u64 {
+        let pairs = self.versions.borrow().len() as u64;
+        let alike = u128::from(pairs) * u128::from(MEASURED_BYTES) / u128::from(full_bytes.max(1));
+        let bits = u64::from(u128::BITS - alike.leading_zeros());
+        bits * bits
     }
 
     /// Adds a version.
@@ -76,5 +88,26 @@ impl Memtable {
             pairs.push((*key, value.clone()));
         }
         pairs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RocksDB 7.8.3's memtables of 100 to 466 033 pairs of 8 + 16 B took 0.57 to 3.43 us a search, 7 to 12 ns a level.
+    #[test]
+    fn an_empty_memtable_is_searched_in_no_time_and_a_fuller_one_in_more() {
+        let memtable = Memtable::new(0);
+        let mut found = Vec::new();
+        for number in 0..2000u64 {
+            found.push(memtable.levels(MEASURED_BYTES));
+            memtable.insert(Key::from_u64_be(number), number, None);
+        }
+        assert_eq!([found[0], found[1], found[100], found[1000]], [0, 1, 49, 100]);
+        assert!(found.is_sorted());
+        // 2000 pairs in a 256th of the memory are as full as 512 000 are.
+        assert_eq!(memtable.levels(MEASURED_BYTES / 256), 19 * 19);
+        assert_eq!(memtable.levels(0), memtable.levels(1), "no division by zero");
     }
 }

@@ -60,7 +60,7 @@ pub const ROW: StoreRow = StoreRow {
     sections: &["ftl", "store", "lsmtree"],
     reclaims: &["merges"],
     steps: &[
-        Step::MemtableSearch,
+        Step::MemtableLevel,
         Step::MemtableInsert,
         Step::RowProbe,
         Step::RowInsert,
@@ -262,15 +262,19 @@ impl Tree {
     }
 
     fn get(&self, thread: Thread, key: &Key) -> Result<Option<StoredValue>, StoreError> {
-        self.work(thread, &[(Step::MemtableSearch, 1)]);
+        let mut levels = 0;
         let (in_memory, version) = {
             let state = self.state.borrow();
-            let memtables = std::iter::once(&state.active).chain(state.full.iter().rev());
-            (
-                memtables.map(|memtable| memtable.get(key)).find(Option::is_some).flatten(),
-                state.version.clone(),
-            )
+            let mut memtables = std::iter::once(&state.active).chain(state.full.iter().rev());
+            let found = memtables.find_map(|memtable| {
+                levels += memtable.levels(self.options.write_buffer_size);
+                memtable.get(key)
+            });
+            (found, state.version.clone())
         };
+        if levels > 0 {
+            self.work(thread, &[(Step::MemtableLevel, levels)]);
+        }
         if let Some(found) = in_memory {
             return Ok(found);
         }

@@ -79,10 +79,18 @@ mod ffi {
         fn flush(self: &Database) -> Result<()>;
         fn property(self: &Database, name: &str) -> String;
         fn row_cache_bytes(self: &Database) -> u64;
+        type RowCache;
+        fn new_row_cache(bytes: u64) -> UniquePtr<RowCache>;
+        #[rust_name = "get_row"]
+        fn get(self: &RowCache, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+        fn insert(self: &RowCache, key: &[u8], value: &[u8]) -> Result<()>;
+        fn bytes(self: &RowCache) -> u64;
     }
 }
 
-pub use ffi::{Database, FilePurpose, OpenOptions, open_database, open_in_memory, version};
+pub use ffi::{
+    Database, FilePurpose, OpenOptions, RowCache, new_row_cache, open_database, open_in_memory, version,
+};
 
 // SAFETY: any thread may call a `rocksdb::DB`, and several at once (its documentation says so of all calls
 // that `Database` makes); `Database` has no other state that changes. Its file system is `Sync` in Rust.

@@ -194,6 +194,37 @@ impl RocksDb {
     }
 }
 
+/// The cache of RocksDB's rows alone, without a database: its `LRUCache`, with keys and charges of its row cache.
+pub struct RocksDbRows(cxx::UniquePtr<bridge::RowCache>);
+
+impl RocksDbRows {
+    /// An empty cache of `bytes` bytes.
+    pub fn new(bytes: u64) -> RocksDbRows {
+        RocksDbRows(bridge::new_row_cache(bytes))
+    }
+
+    /// Copies the row of a key into `value`; whether there is one.
+    ///
+    /// # Errors
+    /// RocksDB's message.
+    pub fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, RocksDbError> {
+        Ok(self.0.get_row(key, value)?)
+    }
+
+    /// Inserts a row, for which the cache evicts others.
+    ///
+    /// # Errors
+    /// RocksDB's message.
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<(), RocksDbError> {
+        Ok(self.0.insert(key, value)?)
+    }
+
+    /// Bytes of all rows, as RocksDB charges them.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
 fn purpose(why: FilePurpose) -> Purpose {
     match why {
         FilePurpose::Wal => Purpose::Wal,

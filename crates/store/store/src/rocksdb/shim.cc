@@ -9,7 +9,10 @@
 
 #include "kvdrive-store/src/rocksdb/shim.h"
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -456,6 +459,39 @@ void Database::wait_until_idle() const {
     if (sum > 0) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 }
+
+namespace {
+
+// The key of a row: identifier of the cache, number of the table, sequence number, and the pair's key.
+std::string key_of_row(Bytes key) {
+  std::string row("\x01\x0c\x00", 3);
+  row.append(reinterpret_cast<const char*>(key.data()), key.size());
+  return row;
+}
+
+void delete_row(const Slice&, void* row) { delete static_cast<std::string*>(row); }
+
+}  // namespace
+
+bool RowCache::get(Bytes key, rust::Vec<uint8_t>& value) const {
+  rocksdb::Cache::Handle* handle = rows_->Lookup(key_of_row(key));
+  if (handle == nullptr) return false;
+  const std::string& row = *static_cast<std::string*>(rows_->Value(handle));
+  value.clear();
+  std::copy(row.begin(), row.end(), std::back_inserter(value));
+  rows_->Release(handle);
+  return true;
+}
+
+void RowCache::insert(Bytes key, Bytes value) const {
+  auto row = std::make_unique<std::string>(reinterpret_cast<const char*>(value.data()), value.size());
+  // The charge of RocksDB's table cache for a row.
+  size_t charge = row->capacity() + sizeof(std::string);
+  check(rows_->Insert(key_of_row(key), row.get(), charge, delete_row));
+  row.release();
+}
+
+std::unique_ptr<RowCache> new_row_cache(uint64_t bytes) { return std::make_unique<RowCache>(bytes); }
 
 namespace {
 

@@ -54,6 +54,23 @@ class Database {
   bool wal_;
 };
 
+// RocksDB's LRUCache with the rows and keys of its row cache, without a database.
+class RowCache {
+ public:
+  explicit RowCache(uint64_t bytes) : rows_(rocksdb::NewLRUCache(bytes)) {}
+
+  // False: there is no such row.
+  bool get(Bytes key, rust::Vec<uint8_t>& value) const;
+  void insert(Bytes key, Bytes value) const;
+  // Bytes of all rows, as the cache charges them.
+  uint64_t bytes() const { return rows_->GetUsage(); }
+
+ private:
+  std::shared_ptr<rocksdb::Cache> rows_;
+};
+
+std::unique_ptr<RowCache> new_row_cache(uint64_t bytes);
+
 std::unique_ptr<Database> open_database(rust::Box<Disk> disk, const OpenOptions& options);
 // The same on RocksDB's in-memory file system.
 std::unique_ptr<Database> open_in_memory(const OpenOptions& options);

@@ -12,10 +12,11 @@ use kvdrive_nvme::Key;
 use kvdrive_sim::ProcessorTime;
 use kvdrive_store::Step;
 use kvdrive_store::lsmtree::LsmtreeOptions;
-use kvdrive_store::rocksdb::{RocksDb, RocksDbOptions, version};
+use kvdrive_store::rocksdb::{RocksDb, RocksDbOptions, RocksDbRows, version};
 use kvdrive_text::grouped;
 
 use super::exercise::{Exercise, KEY_BYTES, Sample, Steps, WorkingSet, key_of, random_keys};
+use super::saker::{COPY, EVICT, INSERT, PROBE};
 use super::stores::{
     BLOOM_BITS, Caches, FEW_BLOCKS, MEMTABLE_BYTES, NO_CACHES, PAGE_BYTES, Rig, half_a_memtable,
 };
@@ -84,6 +85,67 @@ fn describe(set: &WorkingSet, pairs: u64, what: &str) -> String {
     set.describe(pairs, &format!("in {what} of RocksDB {}", version()))
 }
 
+/// SAKER's cache as RocksDB's: the paper takes the row cache. Rows have a share of the cache's bytes by their hash, so a
+/// cache that shall hold them all has more bytes than they have.
+pub(super) fn cache(set: &WorkingSet) -> Vec<Exercise> {
+    let (pairs, calls) = (set.pairs, set.calls());
+    let row_bytes = u64::from(LsmtreeOptions::default().row_bytes) + KEY_BYTES + u64::from(set.value_bytes);
+    let rounds = u64::from(set.repetitions) + 2;
+    let filled = |bytes: u64, rows: u64| {
+        let cache = RowCache { rows: RocksDbRows::new(bytes), value: vec![7; set.value_bytes as usize] };
+        (0..rows).for_each(|number| cache.insert(key_of(number)));
+        cache
+    };
+    let of = |what| format!("{}, {what}", describe(set, pairs, "the row cache"));
+    let roomy = |rows: u64| rows * row_bytes * 2;
+    let (cache, keys) = (filled(roomy(pairs), pairs), random_keys(calls, 0, pairs));
+    let hit = Exercise::new(PROBE, of("hits"), move || {
+        let mut into = Vec::new();
+        cache.sample(&keys, &[PROBE], |cache, key| assert!(cache.get(key, &mut into), "{key}"))
+    });
+    let fills = |cost, what, cache: RowCache, steps: &'static [&'static str]| {
+        let mut next = 1 << 40;
+        Exercise::new(cost, of(what), move || {
+            let keys: Vec<Key> = (next..next + calls).map(key_of).collect();
+            next += calls;
+            let mut into = Vec::new();
+            cache.sample(&keys, steps, |cache, key| {
+                assert!(!cache.get(key, &mut into), "{key}");
+                cache.insert(key);
+            })
+        })
+    };
+    let room = filled(roomy(pairs + rounds * calls), pairs);
+    let insert = fills(INSERT, "fills with room", room, &[PROBE, INSERT]);
+    // Every part of the cache is full.
+    let full = filled(pairs * row_bytes, 2 * pairs);
+    let evict = fills(EVICT, "fills without room", full, &[PROBE, INSERT, EVICT]);
+    vec![hit, insert, evict]
+}
+
+/// Rows of one value.
+struct RowCache {
+    rows: RocksDbRows,
+    value: Vec<u8>,
+}
+
+impl RowCache {
+    fn get(&self, key: Key, into: &mut Vec<u8>) -> bool {
+        self.rows.get(&bytes_of(key), into).expect("it is in memory")
+    }
+
+    fn insert(&self, key: Key) {
+        self.rows.insert(&bytes_of(key), &self.value).expect("it is in memory");
+    }
+
+    /// The time of calls that take each of `steps` once, and copy the value.
+    fn sample(&self, keys: &[Key], steps: &[&'static str], mut call: impl FnMut(&RowCache, Key)) -> Sample {
+        let copied = (COPY, self.value.len() as f64 / 1024.0);
+        let taken = || steps.iter().map(|step| (*step, 1.0)).chain([copied]).collect();
+        Sample::of(keys.len() as u64, |at| call(self, keys[at as usize]), taken)
+    }
+}
+
 /// A memtable, log included.
 pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     let pairs = half_a_memtable(set);
@@ -93,7 +155,7 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     both.load(0..pairs);
     let (searched, keys) = (both.clone(), random_keys(calls, 0, pairs));
     let of = describe(set, pairs, "a memtable");
-    let search = Exercise::new(Step::key(Step::MemtableSearch), format!("{of}, gets"), move || {
+    let search = Exercise::new(Step::key(Step::MemtableLevel), format!("{of}, gets"), move || {
         searched.gets(&keys, true)
     });
     let mut next = pairs;
@@ -105,12 +167,12 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     vec![search, insert]
 }
 
-/// Tables below a memtable that is half full.
+/// Tables below an empty memtable: what is left of a get after the search of memtables is a step of its own.
 pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
-    let (pairs, calls, memtable) = (set.pairs, set.calls(), half_a_memtable(set));
+    let (pairs, calls) = (set.pairs, set.calls());
     let pair_bytes = KEY_BYTES + u64::from(set.value_bytes);
     let every_block = pairs * pair_bytes * ROOM_OF_BLOCKS;
-    let tree = |caches: Caches, bloom_bits: u32, has_memtable: bool| {
+    let tree = |caches: Caches, bloom_bits: u32| {
         let both = Both::new(set, 2 * pairs, |options| {
             options.write_buffer_size = MEMTABLE_BYTES;
             caches.set(options);
@@ -120,9 +182,6 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         });
         both.load(0..pairs);
         both.settle();
-        if has_memtable {
-            both.load(2 * pairs..2 * pairs + memtable);
-        }
         both
     };
     let exercise = |step: Step, what: &str, both: &Rc<Both>, keys: Vec<Key>| {
@@ -130,10 +189,10 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         Exercise::new(step.key(), of, move || both.gets(&keys, true))
     };
     let in_blocks = Caches { block_bytes: every_block, ..NO_CACHES };
-    let cached_blocks = tree(in_blocks, 0, true);
+    let cached_blocks = tree(in_blocks, 0);
     let search =
         exercise(Step::IndexSearch, "gets, blocks cached", &cached_blocks, random_keys(calls, 0, pairs));
-    let filtered = tree(in_blocks, BLOOM_BITS, false);
+    let filtered = tree(in_blocks, BLOOM_BITS);
     let of = format!(
         "{}, gets of absent keys, in the range of the tables against beyond it",
         describe(set, pairs, "tables")
@@ -148,7 +207,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
     // bytes. Twice as many rows are outside of it and read in turn, so none is read again before it was evicted.
     let cached = pairs / 4;
     let row_bytes = u64::from(LsmtreeOptions::default().row_bytes) + pair_bytes;
-    let rows = tree(Caches { row_bytes: cached * row_bytes * 3 / 2, block_bytes: every_block }, 0, true);
+    let rows = tree(Caches { row_bytes: cached * row_bytes * 3 / 2, block_bytes: every_block }, 0);
     (0..cached).for_each(|number| assert!(rows.timed.find(&bytes_of(key_of(number))).expect("it is whole")));
     (0..cached).for_each(|number| rows.counted.get(key_of(number), true));
     let what = format!("gets of {} rows in the row cache", grouped(cached));
@@ -161,7 +220,7 @@ pub(super) fn tables(set: &WorkingSet) -> Vec<Exercise> {
         next += calls;
         rows.gets(&keys, true)
     });
-    let few = tree(Caches { block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES), ..NO_CACHES }, 0, true);
+    let few = tree(Caches { block_bytes: FEW_BLOCKS * u64::from(PAGE_BYTES), ..NO_CACHES }, 0);
     let what = "gets with a small block cache";
     let fill = exercise(Step::BlockInsert, what, &few, random_keys(calls, 0, pairs));
     vec![search, bloom, probe, insert, fill]

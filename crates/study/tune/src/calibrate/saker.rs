@@ -18,10 +18,10 @@ pub(super) const KEYS: [&str; 7] = [BUCKET, APPEND, CLOSE, PROBE, INSERT, EVICT,
 const BUCKET: &str = "saker.bucket_ns";
 const APPEND: &str = "saker.append_ns";
 const CLOSE: &str = "saker.close_ns";
-const PROBE: &str = "saker.cache_probe_ns";
-const INSERT: &str = "saker.cache_insert_ns";
-const EVICT: &str = "saker.cache_evict_ns";
-const COPY: &str = "saker.copy_ns_per_kib";
+pub(super) const PROBE: &str = "saker.cache_probe_ns";
+pub(super) const INSERT: &str = "saker.cache_insert_ns";
+pub(super) const EVICT: &str = "saker.cache_evict_ns";
+pub(super) const COPY: &str = "saker.copy_ns_per_kib";
 
 /// Requests of a full batch, as in the paper.
 const BATCH: u32 = 64;

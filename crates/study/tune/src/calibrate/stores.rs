@@ -184,7 +184,7 @@ pub(super) fn memtable(set: &WorkingSet) -> Vec<Exercise> {
     let searched = rig.clone();
     let keys = random_keys(calls, 0, pairs);
     let search = Exercise::new(
-        Step::key(Step::MemtableSearch),
+        Step::key(Step::MemtableLevel),
         set.describe(pairs, "in a memtable, gets"),
         move || searched.sample(&keys, |rig, key| rig.get(key, true)),
     );
