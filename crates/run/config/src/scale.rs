@@ -40,6 +40,12 @@ pub struct Scale {
 impl Scale {
     /// The full size.
     pub const FULL: Scale = Scale { divisor: 1 };
+
+    /// How many times the full size is that of this scale.
+    pub fn divisor(self) -> u64 {
+        self.divisor
+    }
+
     /// Largest divisor: with a larger one so little is left of a run that its figures mean nothing.
     const SMALLEST: u64 = 256;
     /// The same for engines that collect superblocks: at 1/256 an eighth of the superblocks is kept free or

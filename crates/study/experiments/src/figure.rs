@@ -120,6 +120,9 @@ pub enum Style {
     Lines,
     /// Points have no order, such as workloads.
     Bars,
+    /// Bars whose parts add up; a panel with `parts` is drawn so, whatever its grid has.
+    #[serde(skip_deserializing)]
+    Stacked,
 }
 
 /// A place on the axis of points.
@@ -155,6 +158,8 @@ pub struct Panel {
     pub y: Expression,
     /// Is it drawn over the time of the runs of the grid's one point?
     pub over_time: bool,
+    /// Quantities that add up to the bar of a run, with their names; none: bars or lines of `y`.
+    pub parts: Vec<(String, Expression)>,
     /// Index of the series whose value at the same point is 1.
     pub relative_to: Option<usize>,
     /// Unit of the quantity, `B/store`.

@@ -93,6 +93,8 @@ struct RawPanel {
     y: String,
     #[serde(default)]
     over_time: bool,
+    #[serde(default)]
+    parts: Vec<RawPart>,
     relative_to: Option<String>,
     unit: String,
     #[serde(default)]
@@ -100,6 +102,14 @@ struct RawPanel {
     kind: Kind,
     #[serde(default)]
     published: Vec<RawPublished>,
+}
+
+/// A part of a bar.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPart {
+    name: String,
+    y: String,
 }
 
 #[derive(Deserialize)]
@@ -266,6 +276,15 @@ impl RawPanel {
         let published = published.collect::<anyhow::Result<Vec<_>>>();
         let published = published.map_err(|problem| anyhow!("panel {}: published: {problem}", self.id))?;
         let RawPanel { id, title, unit, log, kind, over_time, .. } = self;
+        let has_own_bars =
+            self.parts.is_empty() || !over_time && !log && published.is_empty() && self.relative_to.is_none();
+        ensure!(
+            has_own_bars,
+            "panel {id}: parts is for a linear axis, without over_time, relative_to and published"
+        );
+        let part = |part: RawPart| Ok((part.name, Expression::parse(&part.y)?));
+        let parts = self.parts.into_iter().map(part).collect::<Result<Vec<_>, String>>();
+        let parts = parts.map_err(|problem| anyhow!("panel {id}: parts: {problem}"))?;
         let is_alone = points.len() == 1 && published.is_empty() && self.relative_to.is_none();
         ensure!(
             !over_time || is_alone,
@@ -276,7 +295,7 @@ impl RawPanel {
             found.ok_or_else(|| anyhow!("panel {id}: relative_to \"{name}\": no such series"))
         });
         let relative_to = relative_to.transpose()?;
-        Ok(Panel { id, title, y, over_time, relative_to, unit, log, kind, published })
+        Ok(Panel { id, title, y, over_time, parts, relative_to, unit, log, kind, published })
     }
 }
 

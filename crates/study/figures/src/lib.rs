@@ -5,6 +5,8 @@
 //! never mixed into the lines of measured or modelled values.
 
 pub mod numbers;
+mod over_time;
+mod parts;
 pub mod svg;
 pub mod terminal;
 
@@ -35,7 +37,7 @@ pub struct Chart {
     /// One point in this many has its label and sign drawn, and its numbers in tables: 1, unless there are
     /// many points.
     pub every: usize,
-    /// Lines or bars.
+    /// Lines, bars, or bars of parts.
     pub style: Style,
     /// Is the axis of the quantity logarithmic?
     pub log: bool,
@@ -134,10 +136,17 @@ impl Chart {
         ours.copied().chain(self.marks.iter().map(|mark| mark.value))
     }
 
+    /// The largest sum of the values at a point.
+    fn highest_stack(&self) -> f64 {
+        let sum = |point: usize| self.series.iter().filter_map(|line| line.values[point]).sum::<f64>();
+        (0..self.points.len()).map(sum).fold(0.0, f64::max)
+    }
+
     /// The range of the axis: from zero, or from the next lower power of ten to the next higher 1, 2 or 5. If
     /// not all numbers are above zero, a logarithmic axis is drawn as a linear one.
     fn scale(&self) -> Scale {
         let (low, high) = self.all().fold((f64::MAX, 0.0f64), |(low, high), y| (low.min(y), high.max(y)));
+        let high = if self.style == Style::Stacked { self.highest_stack() } else { high };
         if high <= 0.0 {
             return Scale { log: false, low: low.min(0.0), high: 1.0 };
         }
@@ -315,7 +324,7 @@ impl Planned {
             let states = self.states(index, results);
             let ended: Vec<GridRuns> = self.runs.iter().map(|runs| whole(&runs[index], &states)).collect();
             for panel in grid.panels.iter().filter(|panel| has_values(panel, &states)) {
-                let of_seeds = ended.iter().map(|runs| self.chart(grid, runs, panel, results));
+                let of_seeds = ended.iter().map(|runs| self.chart(grid, runs, panel, (results, *scale)));
                 let mut chart = Chart::mean(of_seeds.collect::<anyhow::Result<_>>()?);
                 if !self.seeds.is_empty() {
                     chart.counts = format!("{}; {}", chart.counts, chart.spread_text(&self.seeds));
@@ -334,10 +343,13 @@ impl Planned {
         grid: &Grid,
         runs: &[Vec<Option<RunId>>],
         panel: &Panel,
-        results: &Results,
+        (results, scale): (&Results, Option<kvdrive_config::Scale>),
     ) -> anyhow::Result<Chart> {
         if panel.over_time {
-            return self.over_time(grid, runs, panel, results);
+            return self.over_time(grid, runs, panel, (results, scale));
+        }
+        if !panel.parts.is_empty() {
+            return self.parts(grid, runs, panel, results);
         }
         let value = |run: &Option<RunId>| run.map(|run| results.number(run, &panel.y)).transpose();
         let series = grid.series.iter().zip(runs).map(|(series, runs)| {
@@ -383,43 +395,6 @@ impl Planned {
         }
     }
 
-    /// A panel over the time of the runs of the grid's one point.
-    fn over_time(
-        &self,
-        grid: &Grid,
-        runs: &[Vec<Option<RunId>>],
-        panel: &Panel,
-        results: &Results,
-    ) -> anyhow::Result<Chart> {
-        let (mut series, mut length_ns, mut intervals) = (Vec::new(), 1, 0);
-        for (line, runs) in grid.series.iter().zip(runs) {
-            let Some(run) = runs[0] else { continue };
-            let of_run = results.over_time(run, &panel.y);
-            let (values, span_ns) =
-                of_run.map_err(|problem| anyhow::anyhow!("{}{}: {problem}", self.figure.id, panel.id))?;
-            (length_ns, intervals) = (span_ns, intervals.max(values.len()));
-            series.push(Line {
-                name: line.name.clone(),
-                values: values.into_iter().map(Some).collect(),
-                spread: Vec::new(),
-            });
-        }
-        // A run may end before others do.
-        series.iter_mut().for_each(|line: &mut Line| line.values.resize(intervals, None));
-        let all_ns = length_ns * intervals as u64;
-        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us")];
-        let (unit_ns, unit) = units.into_iter().find(|(ns, _)| all_ns >= 10 * ns).unwrap_or((1, "ns"));
-        let label = |interval: u64| precise(((interval + 1) * length_ns) as f64 / unit_ns as f64);
-        Ok(Chart {
-            axis: format!("time [{unit}]"),
-            points: (0..intervals as u64).map(label).collect(),
-            every: every_so_many(intervals),
-            style: Style::Lines,
-            series,
-            ..self.frame(grid, runs, panel, results)
-        })
-    }
-
     /// Numbers of operations of the runs: `20 000 operations a point, 1 000 from 4K on`.
     fn counts(&self, grid: &Grid, runs: &[Vec<Option<RunId>>], results: &Results) -> String {
         let mut text = String::new();
@@ -441,12 +416,6 @@ impl Planned {
         }
         text
     }
-}
-
-/// The distance between labelled points, so that at most 12 of `points` have a label.
-fn every_so_many(points: usize) -> usize {
-    let steps = (0..6u32).flat_map(|power| [1, 2, 5].map(|digit| digit * 10usize.pow(power)));
-    steps.into_iter().find(|every| points / every <= 12).unwrap_or(points)
 }
 
 /// Divides every series by that of index `base`, point by point; a point has no value if the divisor is zero
@@ -496,6 +465,10 @@ pub fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    pub(super) fn with_points(points: Vec<String>, every: usize) -> Chart {
+        Chart { points, every, ..chart(false, &[1.0]) }
+    }
 
     fn scale(log: bool, values: &[f64]) -> Scale {
         chart(log, values).scale()
@@ -559,18 +532,6 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(precise(value), text);
         }
-    }
-
-    #[test]
-    fn of_many_points_a_few_have_labels() {
-        assert_eq!([1, 12, 13, 60, 150, 300].map(every_so_many), [1, 1, 2, 5, 20, 50]);
-        let of = |points: usize| Chart {
-            points: (1..=points).map(|point| point.to_string()).collect(),
-            every: every_so_many(points),
-            ..chart(false, &[1.0])
-        };
-        assert_eq!(of(60).labelled().map(|point| of(60).points[point].clone()).last().unwrap(), "60");
-        assert_eq!((of(60).labelled().count(), of(3).labelled().count()), (12, 3));
     }
 
     #[test]

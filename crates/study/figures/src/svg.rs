@@ -173,6 +173,7 @@ fn draw(chart: &Chart) -> (String, f64) {
     match chart.style {
         Style::Lines => lines(&mut svg, chart, &frame),
         Style::Bars => bars(&mut svg, chart, &frame),
+        Style::Stacked => stacks(&mut svg, chart, &frame),
     }
     (svg, frame.height)
 }
@@ -373,6 +374,32 @@ fn bars(svg: &mut String, chart: &Chart, frame: &Frame) {
     }
 }
 
+/// A bar for each point, of which each series is a part, from the first upwards. A part with room has its value in it.
+fn stacks(svg: &mut String, chart: &Chart, frame: &Frame) {
+    let width = 0.6 * frame.step;
+    for point in 0..chart.points.len() {
+        let mut below = 0.0;
+        for (index, line) in chart.series.iter().enumerate() {
+            let Some(value) = line.values[point] else { continue };
+            let (bottom, top) = (frame.y(below), frame.y(below + value));
+            let (x, height, colour) = (frame.x(point) - width / 2.0, (bottom - top).max(0.0), colour(index));
+            let size = format!("width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{colour}\"");
+            let title = tooltip(chart, line, point, value);
+            let _ = writeln!(svg, "<g><rect x=\"{x:.1}\" y=\"{top:.1}\" {size}/><title>{title}</title></g>");
+            if height > SMALL + 2.0 {
+                let _ = writeln!(
+                    svg,
+                    "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"{SMALL}\" text-anchor=\"middle\" fill=\"#fff\">{}</text>",
+                    frame.x(point),
+                    f64::midpoint(top, bottom) + 3.0,
+                    number(value)
+                );
+            }
+            below += value;
+        }
+    }
+}
+
 /// Where the value of a bar is written: at `y`, or above a published value's ring that is there.
 fn above_rings(chart: &Chart, frame: &Frame, series: usize, point: usize, y: f64) -> f64 {
     let here = chart.marks.iter().filter(|mark| mark.series == series && mark.point == point);
@@ -393,7 +420,7 @@ fn marker(chart: &Chart, series: usize, x: f64, y: f64) -> String {
     let colour = colour(series);
     let path =
         |d: &str| format!("<path transform=\"translate({x:.1} {y:.1})\" d=\"{d}\" fill=\"{colour}\"/>");
-    if chart.style == Style::Bars && !chart.scale().log {
+    if chart.style != Style::Lines && !chart.scale().log {
         return path("M-5-5H5V5H-5Z");
     }
     match series % COLOURS.len() {
@@ -461,6 +488,26 @@ mod tests {
         let mut zero = chart(true, 40.0);
         zero.series[0].values[1] = Some(0.0);
         assert!(draw(&zero).0.contains("<rect"), "zero has no logarithm: the axis is linear");
+    }
+
+    #[test]
+    fn parts_of_a_bar_stand_on_each_other_and_the_axis_holds_their_sum() {
+        let mut parts = Chart { style: Style::Stacked, marks: Vec::new(), ..chart(false, 40.0) };
+        parts.series.push(Line {
+            name: "rest".into(),
+            values: vec![Some(60.0), Some(500.0)],
+            spread: vec![],
+        });
+        assert_eq!((parts.highest_stack(), parts.scale().at(1500.0) < 1.0), (1500.0, true));
+        let (svg, _) = draw(&parts);
+        let of = |rect: &str, name: &str| -> f64 {
+            rect.split_once(&format!(" {name}=\"")).unwrap().1.split('"').next().unwrap().parse().unwrap()
+        };
+        let rects: Vec<&str> = svg.split("<rect").skip(1).collect();
+        assert_eq!(rects.len(), 4, "{svg}");
+        for [lower, upper] in [[rects[0], rects[1]], [rects[2], rects[3]]] {
+            assert!((of(upper, "y") + of(upper, "height") - of(lower, "y")).abs() < 0.2, "{svg}");
+        }
     }
 
     #[test]

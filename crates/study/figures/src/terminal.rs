@@ -28,7 +28,7 @@ pub fn text(chart: &Chart) -> String {
             text.push_str(&legend(chart));
             text.push_str(&grid(chart));
         }
-        Style::Bars => text.push_str(&bars(chart)),
+        Style::Bars | Style::Stacked => text.push_str(&bars(chart)),
     }
     text.push('\n');
     text.push_str(&numbers::text(chart));
