@@ -137,6 +137,23 @@ const CONFORM: &[Field] = &[
     field("clauses[].exchanges[].received", "text", "data of the answer in hexadecimal"),
 ];
 
+/// Fields of `storm --json`.
+const STORM: &[Field] = &[
+    field("format", "count", "number of this form, 1"),
+    field("seed", "count", "seed of the first case"),
+    field("cases", "cases", "that ran: counted"),
+    field("power_cuts", "count", "in all cases, those during recoveries included: counted"),
+    field("keys_compared", "keys", "in recovered drives: counted"),
+    field("wall_s", "s", "of all cases: measured"),
+    field("is_stopped", "flag", "stopped from outside before its end"),
+    field("failed", "object?", "the case that failed, the last one; `null`: none did"),
+    field("failed.seed", "count", "its seed"),
+    field("failed.told", "text", "what was wrong"),
+    field("failed.again", "text", "the command that runs it again"),
+    field("failed.shrunk", "text", "the command of the smallest case found that fails alike"),
+    field("failed.faults", "text", "the file of fault rules that this command reads; empty: none"),
+];
+
 /// Every document.
 pub fn all() -> Vec<Document> {
     let own = |name, written_by, fields: &[Field]| Document {
@@ -151,5 +168,6 @@ pub fn all() -> Vec<Document> {
     all.push(own("sweep", "a line of `sweep`", SWEEP));
     all.push(own("pair", "a line of `dump`", PAIR));
     all.push(own("conform", "`conform --json`", CONFORM));
+    all.push(own("storm", "`storm --json`", STORM));
     all
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use kvdrive_probe::storm::{Case, Failure, shrunk};
 use kvdrive_sim::wall::Stopwatch;
 use kvdrive_text::{grouped, number_of};
+use serde::Serialize;
 
 use crate::output;
 use crate::settings::{at_least_one, seed};
@@ -30,6 +31,31 @@ pub struct Storm {
     /// Prints each case as a command of `kvdrive crash`, with the file of its fault rules
     #[arg(long)]
     verbose: bool,
+    /// Writes the counts and a failing case as JSON to a file, or to standard output (-) instead of the lines
+    #[arg(long, value_name = "FILE|-")]
+    json: Option<String>,
+}
+
+/// What the cases came to.
+#[derive(Default, Serialize)]
+struct Outcome {
+    seed: u64,
+    cases: u64,
+    power_cuts: u64,
+    keys_compared: u64,
+    wall_s: f64,
+    is_stopped: bool,
+    failed: Option<Failed>,
+}
+
+/// A failing case, and the smallest one found that fails alike.
+#[derive(Serialize)]
+struct Failed {
+    seed: u64,
+    told: String,
+    again: String,
+    shrunk: String,
+    faults: String,
 }
 
 /// Units of `--minutes`, in seconds; a bare number is of minutes.
@@ -51,65 +77,89 @@ fn minutes(text: &str) -> Result<u64, String> {
 impl Storm {
     /// Runs cases until the time is over or one fails.
     pub fn run(&self) -> anyhow::Result<()> {
+        output::check_json(self.json.as_ref())?;
         let watch = Stopwatch::start();
         let stop = stop_on_interrupt()?;
+        let mut sum = Outcome { seed: self.seed, ..Outcome::default() };
+        let failed = self.cases(&watch, &mut sum, &|| stop.load(Ordering::Relaxed));
+        sum.wall_s = watch.seconds();
+        sum.is_stopped = failed.is_none() && stop.load(Ordering::Relaxed);
+        if !self.is_quiet() {
+            output::print(&format!(
+                "cases: {} from seed {} on; power cuts: {}; keys compared in recovered drives: {} (counted); {:.0} s (measured)",
+                grouped(sum.cases),
+                self.seed,
+                grouped(sum.power_cuts),
+                grouped(sum.keys_compared),
+                sum.wall_s
+            ));
+        }
+        sum.failed = failed.map(Failed::of);
+        if let Some(path) = &self.json {
+            output::write_json(path, &sum)?;
+        }
+        if let Some(Failed { told, again, shrunk, faults, .. }) = &sum.failed {
+            let faults = with_faults(faults);
+            return Err(verdict(format!("{told}\nagain: {again}\nshrunk: {shrunk}{faults}")));
+        }
+        if sum.is_stopped {
+            output::tell("kvdrive: stopped; these are the cases so far");
+            std::process::exit(STOPPED);
+        }
+        Ok(())
+    }
+
+    /// Does standard output have the JSON alone?
+    fn is_quiet(&self) -> bool {
+        self.json.as_deref() == Some("-")
+    }
+
+    /// Runs cases until the time is over, one fails or the user stops; returns the one that failed.
+    fn cases(&self, watch: &Stopwatch, sum: &mut Outcome, is_stopped: &dyn Fn() -> bool) -> Option<Failure> {
         let limit_s = self.limit_s as f64;
-        let (mut cases, mut cuts, mut keys) = (0, 0, 0);
         let goes_on = |cases: u64| self.cases.map_or(watch.seconds() < limit_s, |most| cases < most);
         // A panic is an answer here; its backtrace would hide it.
         std::panic::set_hook(Box::new(|_| {}));
-        let mut failed = None;
-        while goes_on(cases) && failed.is_none() && !stop.load(Ordering::Relaxed) {
-            let case = Case::of_seed(self.seed.wrapping_add(cases));
-            if self.verbose {
-                output::print(&format!("{}: {}", case.seed, description_of(&case)));
+        while goes_on(sum.cases) && !is_stopped() {
+            let case = Case::of_seed(self.seed.wrapping_add(sum.cases));
+            if self.verbose && !self.is_quiet() {
+                let faults = with_faults(&case.faults);
+                output::print(&format!("{}: {}{faults}", case.seed, command_of(&case)));
             }
-            cases += 1;
+            sum.cases += 1;
             match case.run() {
                 Ok(verdict) => {
-                    cuts += verdict.cuts + verdict.further_cuts + verdict.cut_recoveries;
-                    keys += verdict.keys_checked;
+                    sum.power_cuts += verdict.cuts + verdict.further_cuts + verdict.cut_recoveries;
+                    sum.keys_compared += verdict.keys_checked;
                 }
-                Err(what) => failed = Some(Failure { case, what }),
+                Err(what) => return Some(Failure { case, what }),
             }
-            if !self.verbose && cases.is_multiple_of(25) {
+            if !self.verbose && sum.cases.is_multiple_of(25) {
                 output::tell(&format!(
                     "{}, {}, {} checked",
-                    number_of(cases, "case"),
-                    number_of(cuts, "power cut"),
-                    number_of(keys, "key")
+                    number_of(sum.cases, "case"),
+                    number_of(sum.power_cuts, "power cut"),
+                    number_of(sum.keys_compared, "key")
                 ));
             }
         }
-        output::print(&format!(
-            "cases: {} from seed {} on; power cuts: {}; keys compared in recovered drives: {} (counted); {:.0} s (measured)",
-            grouped(cases),
-            self.seed,
-            grouped(cuts),
-            grouped(keys),
-            watch.seconds()
-        ));
-        let Some(failure) = failed else {
-            if stop.load(Ordering::Relaxed) {
-                output::tell("kvdrive: stopped; these are the cases so far");
-                std::process::exit(STOPPED);
-            }
-            return Ok(());
-        };
-        let seed = failure.case.seed;
-        let Failure { case, what } = shrunk(failure, SHRINKING_RUNS);
-        Err(verdict(format!(
-            "{what}\nagain: kvdrive storm --seed {seed} --cases 1\nshrunk: {}",
-            description_of(&case)
-        )))
+        None
     }
 }
 
-/// The command that repeats a case, and the file of fault rules that the command reads.
-fn description_of(case: &Case) -> String {
-    let faults =
-        if case.faults.is_empty() { String::new() } else { format!("\nfaults.toml:\n{}", case.faults) };
-    command_of(case) + faults.trim_end()
+impl Failed {
+    /// Shrinks a case.
+    fn of(failure: Failure) -> Failed {
+        let seed = failure.case.seed;
+        let Failure { case, what } = shrunk(failure, SHRINKING_RUNS);
+        let again = format!("kvdrive storm --seed {seed} --cases 1");
+        Failed { seed, told: what, again, shrunk: command_of(&case), faults: case.faults.to_owned() }
+    }
+}
+
+/// The file of fault rules that the command of a case reads, if there are any.
+fn with_faults(faults: &str) -> String {
+    if faults.is_empty() { String::new() } else { format!("\nfaults.toml:\n{}", faults.trim_end()) }
 }
 
 /// The command that repeats a case, for a shell.

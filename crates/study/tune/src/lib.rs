@@ -57,19 +57,28 @@ pub struct Rung {
 /// The result.
 #[derive(Clone, Debug)]
 pub struct Tuning {
-    /// Values shorter than this are not slower by `piggyback` than by `prp`.
+    /// Values shorter than this are at most the first tolerance slower by `piggyback` than by `prp`.
     pub threshold1_bytes: u32,
-    /// Tails shorter than this are at most the tolerance slower by `hybrid` than by `prp`.
+    /// Tails shorter than this are at most the second tolerance slower by `hybrid` than by `prp`.
     pub threshold2_bytes: u32,
     /// Values shorter than this are not slower by `cxl` than by `prp`, for `adaptive-cxl`; `None` if the
     /// engine exposes no buffer.
     pub threshold_cxl_bytes: Option<u32>,
-    /// The tolerance: 0.02 is 2 %.
-    pub tolerance: f64,
+    /// The tolerances.
+    pub tolerances: Tolerances,
     /// Profile the runs began with.
     pub profile: &'static str,
     /// Costs over all sizes.
     pub ladder: Vec<Rung>,
+}
+
+/// By how much a store in commands may be slower than by `prp`: 0.02 is 2 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerances {
+    /// Of a whole value, for the first threshold. The paper counts 64 B as almost identical.
+    pub value: f64,
+    /// Of a tail after whole pages, for the second one.
+    pub tail: f64,
 }
 
 /// The configurations of the exploratory runs, one for each method.
@@ -85,7 +94,7 @@ pub fn configs(document: &Document) -> anyhow::Result<Vec<Config>> {
 ///
 /// # Errors
 /// The user has set a key that the runs set themselves; or a run failed.
-pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> anyhow::Result<Tuning> {
+pub fn tune(document: &Document, ops: u64, tolerances: Tolerances, threads: usize) -> anyhow::Result<Tuning> {
     for (key, origin) in document.origins() {
         let is_own = OWN_KEYS.contains(&key.as_str());
         ensure!(
@@ -103,9 +112,9 @@ pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> an
     let ladder: Vec<Rung> = ladder
         .map(|(bytes, costs)| Rung { bytes: *bytes, costs: std::array::from_fn(|at| costs[at]) })
         .collect();
-    let threshold1_bytes = 1 + probe.largest(PAGE_BYTES, |bytes| (bytes, PIGGYBACK), 0.0)?;
+    let threshold1_bytes = 1 + probe.largest(PAGE_BYTES, |bytes| (bytes, PIGGYBACK), tolerances.value)?;
     let threshold2_bytes =
-        match probe.largest(PAGE_BYTES - 1, |tail| (PAGE_BYTES + tail, HYBRID), tolerance)? {
+        match probe.largest(PAGE_BYTES - 1, |tail| (PAGE_BYTES + tail, HYBRID), tolerances.tail)? {
             0 => 0,
             tail => tail + 1,
         };
@@ -119,7 +128,7 @@ pub fn tune(document: &Document, ops: u64, tolerance: f64, threads: usize) -> an
         },
     };
     let profile = document.profile_name();
-    Ok(Tuning { threshold1_bytes, threshold2_bytes, threshold_cxl_bytes, tolerance, profile, ladder })
+    Ok(Tuning { threshold1_bytes, threshold2_bytes, threshold_cxl_bytes, tolerances, profile, ladder })
 }
 
 struct Probe<'a> {
@@ -192,15 +201,16 @@ impl Tuning {
         });
         format!(
             "# Thresholds of the adaptive transfer method, found by exploratory runs (kvdrive tune, profile {}).\n\
-             # Below the first, piggybacking is not slower than PRP; below the second, a tail in transfer commands is\n\
-             # at most {} % slower than a page of its own.\n\
+             # Below the first, piggybacking is at most {} % slower than PRP; below the second, a tail in transfer commands\n\
+             # is at most {} % slower than a page of its own.\n\
              {by_cxl}\
              [host]\n\
              transfer = \"adaptive\"\n\
              threshold1_bytes = {}\n\
              threshold2_bytes = {}\n",
             self.profile,
-            self.tolerance * 100.0,
+            percent(self.tolerances.value),
+            percent(self.tolerances.tail),
             self.threshold1_bytes,
             self.threshold2_bytes
         )
@@ -240,13 +250,15 @@ impl Tuning {
         });
         let heading = if has_cxl { format!("{:>16}", "cxl us / B") } else { String::new() };
         let mut text = format!(
-            "threshold1_bytes {:>6}   below it piggyback is not slower than prp\n\
+            "threshold1_bytes {:>6}   below it piggyback is at most {} % slower than prp; by powers of two, as in the paper: {}\n\
              threshold2_bytes {:>6}   below it a tail by hybrid is at most {} % slower than by prp\n\
              {by_cxl}\n\
              {:>9}{:>16}{:>18}{:>16}{heading}\n",
             self.threshold1_bytes,
+            percent(self.tolerances.value),
+            self.threshold1_bytes.next_power_of_two(),
             self.threshold2_bytes,
-            self.tolerance * 100.0,
+            percent(self.tolerances.tail),
             "value B",
             "prp us / B",
             "piggyback us / B",
@@ -274,6 +286,11 @@ impl Tuning {
         }
         text
     }
+}
+
+/// A fraction in per cent, without the digits that binary fractions add.
+fn percent(fraction: f64) -> f64 {
+    (fraction * 1e6).round() / 1e4
 }
 
 /// Rows and columns of a plot.

@@ -77,6 +77,9 @@ fn lines_are_documents_as_well() {
     let conform = json(&["conform", "--only", "list,key-17-store", "--json", "-"]);
     assert_eq!(violation(&schema("conform"), &conform, "conform"), None);
     assert!(conform["clauses"].as_array().is_some_and(|clauses| !clauses.is_empty()), "{conform}");
+    let storm = json(&["storm", "--cases", "2", "--json", "-"]);
+    assert_eq!(violation(&schema("storm"), &storm, "storm"), None);
+    assert_eq!((&storm["cases"], &storm["failed"]), (&2.into(), &Value::Null), "{storm}");
 }
 
 #[test]
