@@ -4,18 +4,22 @@
 //! ```text
 //!   free segments    low mark + ahead           low mark                reserve
 //!   ───────────────────────┼──────────────────────┼───────────────────────┼───
-//!     no collection          slices of 2 ms to       slices of 0.5 s, and     a store that needs a segment waits for
-//!                            256 ms between stores   victims that gain little  the victim under way
+//!     no collection          slices between stores,  slices of 0.1 s to 0.5 s, a store that needs a segment waits for
+//!                            as short as will do     victims that gain little  the victim under way
 //! ```
 //!
 //! *Slices.* The tasks work while a store waits. One of [`STORES_BETWEEN_SLICES`] stores does, so all but one store in a
-//! hundred are as fast as on a drive without collection. A slice is the longer the fewer segments are free
-//! ([`slice_ns`]): each missing part of the segments that are to be free doubles it, so its length finds the point where
-//! collection is as fast as the stores, whether they need 2 % or all of the controller's time.
+//! hundred are as fast as on a drive without collection. A slice is as long as slices were lately, and the longer the
+//! fewer segments are free ([`slice_ns`]). So its length finds the point where collection is as fast as the stores,
+//! whether they need 2 % or all of the controller's time, and stays there while collection frees several segments at once
+//! after none for a while.
 //!
 //! *Collection first.* Both tasks need the same core: in a common slice, collection looks up one key while a merge writes 256
 //! entries. That is right while there are free segments to store on. At the low mark, slices belong to collection alone:
 //! else stores would fill segments for the eight seconds of a merge while none was collected.
+//!
+//! *Merges of levels.* While collection works, flushes leave the merges that the policy asks for to a task, which carries
+//! them out in slices: else the slice, or the store, in which a memtable is full would wait for all of them.
 //!
 //! *No task waits for ever.* A task pauses where it holds no lock but that of collection or of merges. Who waits for
 //! these locks, or for the next free segment, lets the task run that has it, and that one alone ([`Ahead::hurry`]).
@@ -23,20 +27,47 @@
 //! What is collected and merged, and in which order, is in [`super::collection`].
 
 use std::cell::Cell;
+use std::cmp::Ordering;
 
+use kvdrive_declare::Counters;
 use kvdrive_sim::{Cause, Ns, Sim, WaitQueue};
 
 /// Stores between two slices: fewer than one in a hundred waits.
 const STORES_BETWEEN_SLICES: u32 = 128;
-/// The slice while the first segment is missing.
+/// The shortest slice.
 const SHORTEST_SLICE_NS: Ns = 2_000_000;
-/// A slice is doubled so often when all segments are missing.
-const DOUBLINGS: u32 = 7;
+/// The longest slice above the low mark, unless slices are longer than that on average.
+const LONG_SLICE_NS: Ns = 96_000_000;
+/// The longest slice.
+const LONGEST_SLICE_NS: Ns = 512_000_000;
+/// The mean before the first slice.
+const FIRST_SLICE_NS: Ns = 16_000_000;
 
-/// How long the tasks work while a store waits, if `missing` of `wanted` free segments are missing; 0 if none is.
-pub(super) fn slice_ns(missing: u32, wanted: u32) -> Ns {
+/// How long the tasks work while a store waits, if `missing` of `wanted` free segments are missing, and slices were
+/// `usual_ns` long on average; 0 if none is missing. Between a quarter of that and four times that, which is reached at
+/// the low mark.
+pub(super) fn slice_ns(usual_ns: Ns, missing: u32, wanted: u32) -> Ns {
     let Some(more) = missing.checked_sub(1) else { return 0 };
-    SHORTEST_SLICE_NS << (more * DOUBLINGS / wanted.max(1)).min(DOUBLINGS + 1)
+    let sixteenths = (more * 64 / wanted.max(1)).min(64);
+    let slice_ns = ((usual_ns / 4) << (sixteenths / 16)) * Ns::from(16 + sixteenths % 16) / 16;
+    match more.cmp(&wanted) {
+        Ordering::Less => slice_ns.min(usual_ns.max(LONG_SLICE_NS)),
+        Ordering::Equal => slice_ns.clamp(LONG_SLICE_NS, LONGEST_SLICE_NS),
+        Ordering::Greater => (2 * slice_ns).clamp(2 * LONG_SLICE_NS, LONGEST_SLICE_NS),
+    }
+}
+
+/// Slices of this power cycle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
+#[counters(prefix = "gc_")]
+pub(super) struct SliceCounters {
+    /// Stores that waited while collection and merges of the index worked.
+    pub slices: u64,
+    /// The time that they waited, ns.
+    pub slice_ns: u64,
+    /// The longest of these waits, ns.
+    #[counter(state)]
+    pub longest_slice_ns: u64,
 }
 
 /// What a task does beside stores.
@@ -64,7 +95,9 @@ pub(super) struct Ahead {
     pub is_collecting: Cell<bool>,
     /// Does the task run that merges the index?
     pub is_merging: Cell<bool>,
-    /// Is the index to be merged?
+    /// Does it merge the whole index?
+    pub is_merging_all: Cell<bool>,
+    /// Is the whole index to be merged?
     pub wants_merge: Cell<bool>,
     /// Pages of values that stores had filled when it was last asked whether a merge is worth it.
     pub asked_at: Cell<u64>,
@@ -78,6 +111,9 @@ pub(super) struct Ahead {
     is_collection_first: Cell<bool>,
     /// Stores since the last slice.
     stores: Cell<u32>,
+    /// Mean length of the last slices.
+    usual_ns: Cell<Ns>,
+    counters: Cell<SliceCounters>,
     /// By [`Work`]: waits for something that this task does.
     hurried: [Cell<u32>; 2],
     granted: WaitQueue,
@@ -93,6 +129,7 @@ impl Ahead {
             enough_segments: Cell::new(0),
             is_collecting: Cell::new(false),
             is_merging: Cell::new(false),
+            is_merging_all: Cell::new(false),
             wants_merge: Cell::new(false),
             asked_at: Cell::new(0),
             idle_since: Cell::new(None),
@@ -101,6 +138,8 @@ impl Ahead {
             until: Cell::new(0),
             is_collection_first: Cell::new(false),
             stores: Cell::new(0),
+            usual_ns: Cell::new(FIRST_SLICE_NS),
+            counters: Cell::default(),
             hurried: Default::default(),
             granted: WaitQueue::new(sim),
             slice_over: WaitQueue::new(sim),
@@ -182,20 +221,40 @@ impl Ahead {
     }
 
     /// A store comes by. Once in a while it lets the tasks work for a slice, and waits for that. `slice` says how long it
-    /// is, and whether merges wait while collection works.
+    /// is, if slices were so long on average, and whether merges wait while collection works.
     #[inline]
-    pub fn grant(&self, slice: impl FnOnce() -> (Ns, bool)) {
+    pub fn grant(&self, slice: impl FnOnce(Ns) -> (Ns, bool)) {
         self.stores.set(self.stores.get() + 1);
         if self.stores.get() < STORES_BETWEEN_SLICES || self.tasks.get() == 0 || self.is_hurried() {
             return;
         }
         self.stores.set(0);
-        let (slice_ns, is_collection_first) = slice();
-        self.until.set(self.sim.now() + slice_ns.max(SHORTEST_SLICE_NS));
+        let began = self.sim.now();
+        let (slice_ns, is_collection_first) = slice(self.usual_ns.get());
+        self.until.set(began + slice_ns.max(SHORTEST_SLICE_NS));
         self.is_collection_first.set(is_collection_first && self.is_collecting.get());
         self.granted.wake_all();
         let _spent = self.sim.spend(Cause::Room);
         self.slice_over.wait();
+        self.count_slice(self.sim.now() - began);
+    }
+
+    fn count_slice(&self, slice_ns: Ns) {
+        /// Slices of which the mean is taken.
+        const LAST_SLICES: Ns = 16;
+        let mean_ns = (self.usual_ns.get() * (LAST_SLICES - 1) + slice_ns) / LAST_SLICES;
+        self.usual_ns.set(mean_ns.max(SHORTEST_SLICE_NS));
+        let SliceCounters { slices, slice_ns: all_ns, longest_slice_ns } = self.counters.get();
+        self.counters.set(SliceCounters {
+            slices: slices + 1,
+            slice_ns: all_ns + slice_ns,
+            longest_slice_ns: longest_slice_ns.max(slice_ns),
+        });
+    }
+
+    /// Slices so far.
+    pub fn counters(&self) -> SliceCounters {
+        self.counters.get()
     }
 
     fn is_hurried(&self) -> bool {
@@ -211,9 +270,13 @@ mod tests {
 
     #[test]
     fn a_slice_is_the_longer_the_fewer_segments_are_free() {
-        let slices = [0, 1, 5, 9, 50].map(|missing| slice_ns(missing, 8));
-        assert_eq!(slices, [0, 2_000_000, 16_000_000, 256_000_000, 512_000_000]);
-        assert_eq!([1, 2, 3].map(|missing| slice_ns(missing, 1)), [2_000_000, 256_000_000, 512_000_000]);
+        const MS: Ns = 1_000_000;
+        let slices =
+            |usual_ms, missing: [u32; 6]| missing.map(|missing| slice_ns(usual_ms * MS, missing, 8) / MS);
+        assert_eq!(slices(16, [0, 1, 5, 7, 9, 10]), [0, 4, 16, 32, 96, 192]);
+        assert_eq!(slices(80, [1, 5, 7, 8, 9, 10]), [20, 80, 96, 96, 320, 512], "96 ms will do");
+        assert_eq!(slices(200, [1, 5, 7, 8, 9, 10]), [50, 200, 200, 200, 512, 512], "96 ms will not do");
+        assert_eq!([1, 2, 3].map(|missing| slice_ns(8 * MS, missing, 1) / MS), [2, 96, 192]);
     }
 
     #[test]
@@ -242,7 +305,7 @@ mod tests {
             };
             let slices = |is_collection_first: bool| {
                 for _ in 0..STORES_BETWEEN_SLICES {
-                    all.grant(|| (10_000_000, is_collection_first));
+                    all.grant(|_| (10_000_000, is_collection_first));
                 }
             };
             assert_eq!(worked(&|| slices(false)), [10, 10]);

@@ -442,10 +442,17 @@ impl Lsm {
         let ahead = &self.ahead;
         self.ask_for_merge();
         let missing = self.missing_ahead();
-        if ahead.wants_merge.get() && !ahead.is_merging.replace(true) {
-            ahead.wants_merge.set(false);
+        let wants_all = ahead.wants_merge.get();
+        if (wants_all || self.index.is_level_waiting()) && !ahead.is_merging.replace(true) {
+            ahead.is_merging_all.set(wants_all);
             let lsm = self.clone();
-            ahead.spawn(move || lsm.merge_ahead());
+            match wants_all {
+                true => {
+                    ahead.wants_merge.set(false);
+                    ahead.spawn(move || lsm.merge_ahead());
+                }
+                false => ahead.spawn(move || lsm.merge_levels_ahead()),
+            }
         }
         // Segments become worth collecting as stores replace values in them.
         let is_worth_it = || {
@@ -457,10 +464,11 @@ impl Lsm {
             let lsm = self.clone();
             ahead.spawn(move || lsm.collect_ahead());
         }
-        ahead.grant(|| {
-            let merge_segments = if ahead.is_merging.get() { self.merge_segments() } else { 0 };
-            let to_merge = slice_ns(self.missing(merge_segments), merge_segments);
-            let to_collect = slice_ns(missing, self.ahead_segments());
+        ahead.grant(|usual_ns| {
+            let is_merging_all = ahead.is_merging.get() && ahead.is_merging_all.get();
+            let merge_segments = if is_merging_all { self.merge_segments() } else { 0 };
+            let to_merge = slice_ns(usual_ns, self.missing(merge_segments), merge_segments);
+            let to_collect = slice_ns(usual_ns, missing, self.ahead_segments());
             (to_merge.max(to_collect), missing >= self.ahead_segments())
         });
     }
@@ -511,6 +519,7 @@ impl Lsm {
     fn collect_ahead(&self) {
         let ahead = &self.ahead;
         ahead.idle_since.set(None);
+        self.index.leave_levels(true);
         while self.missing_ahead() > 0 {
             ahead.step(Work::Collect);
             ahead.advance();
@@ -525,8 +534,17 @@ impl Lsm {
                 break;
             }
         }
+        self.index.leave_levels(false);
         ahead.is_collecting.set(false);
         ahead.end_task();
+    }
+
+    /// Merges levels as the policy asks, which flushes have left out.
+    fn merge_levels_ahead(&self) {
+        // If it fails, the next flush tries again, or the store that needs room merges everything.
+        let _ = self.index.merge_levels_beside(&|| self.ahead.step(Work::Merge));
+        self.ahead.is_merging.set(false);
+        self.ahead.end_task();
     }
 
     fn merge_ahead(&self) {

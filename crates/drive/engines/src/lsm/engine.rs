@@ -39,7 +39,9 @@ use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
 use crate::over_log::{IndexOverLog, OverLog};
 use crate::page_buffer::PageBuffer;
-use crate::value_log::{LargeReader, PastPin, Place, SegmentPool, SnapshotPin, Vaddr, ValueLog};
+use crate::value_log::{
+    LargeReader, PastPin, Place, SegmentPool, SnapshotPin, VALUE_PAGE_KIND, Vaddr, ValueLog,
+};
 use crate::{Engine, Gap, GiveUpCursor, HeldByCursors, Memcpy, Moved, PairChange, Utilization};
 
 /// The engine.
@@ -371,9 +373,11 @@ impl Engine for LsmEngine {
         let own = Own {
             lost_segments: self.damaged.borrow().len(),
             packing_bytes: self.config.engines.lsm.packing.state_bytes(),
+            ftl_copied_value_pages: self.ftl.as_ref().map_or(0, |ftl| ftl.copied_pages_of(VALUE_PAGE_KIND)),
         };
         let counts = self.memcpy.counts().and(&self.moved).and(&self.log.statistics());
-        let counts = counts.and(&self.log.buffer_statistics()).and(&self.index.counters()).and(&own);
+        let counts = counts.and(&self.log.buffer_statistics()).and(&self.index.counters());
+        let counts = counts.and(&self.ahead.counters()).and(&own);
         let counts = self.index.dram().iter().fold(counts, |counts, dram| counts.and(dram.counters()));
         self.ftl.iter().fold(counts, |counts, ftl| counts.and(&ftl.statistics()))
     }
@@ -391,6 +395,8 @@ struct Own {
     /// Power-protected bytes of packing: pointers, and the DMA log table of policies that keep one.
     #[counter(state)]
     packing_bytes: u64,
+    /// Pages of values among the `ftl_copied_pages`; the others are pages of the index.
+    ftl_copied_value_pages: u64,
 }
 
 impl Lsm {

@@ -28,7 +28,7 @@ use super::config::IndexConfig;
 use super::cursor::Snapshot;
 use super::entry::{Entry, ValueLiveness, is_current};
 use super::layout::{KeyClass, Layout, Start, TableShape, layout_row};
-use super::levels::Version;
+use super::levels::{LeftLevels, Version};
 use super::lookup::{self, Search};
 use super::memtable::{Memtable, Pair};
 use super::recovery::{FoundTables, IndexImage, IndexJournal, IndexRecord, RecoverError};
@@ -129,6 +129,8 @@ pub(super) struct Inner {
     pub merging: Mutex,
     /// The merge beside commands that is under way. Its inputs are merged by no one else.
     pub beside: Cell<Option<Beside>>,
+    /// Merges of levels that flushes leave to a task beside commands.
+    pub left: LeftLevels,
     /// Lookups that learn of flushes.
     pub watches: TaskCell<Vec<Weak<FlushedRuns>>>,
     /// The value of `next_table` when all entries were last in one run.
@@ -192,6 +194,7 @@ impl Index {
             maintenance: Mutex::new(&sim),
             merging: Mutex::new(&sim),
             beside: Cell::new(None),
+            left: LeftLevels::default(),
             watches: TaskCell::default(),
             one_run_at: Cell::new(0),
             counters: Cell::default(),

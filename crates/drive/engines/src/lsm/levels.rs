@@ -2,6 +2,7 @@
 //!
 //! A lookup or cursor clones the `Rc` of the list it began with; that is its pin on every table in it.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use kvdrive_nvme::Key;
@@ -9,6 +10,15 @@ use kvdrive_nvme::Key;
 use super::compaction::{LevelsView, TableView};
 use super::entry::TableId;
 use super::table::Table;
+
+/// Merges of levels that flushes leave to a task beside commands.
+#[derive(Default)]
+pub struct LeftLevels {
+    /// Do flushes leave them?
+    pub leaves: Cell<bool>,
+    /// Has a flush left any?
+    pub is_any: Cell<bool>,
+}
 
 /// The tables of one level.
 #[derive(Clone, Default)]

@@ -81,7 +81,10 @@ impl Index {
         self.freeze();
         // There is room now. If this flush fails, it is tried again when the memtable is full the next time.
         if self.flush_frozen().is_ok() && self.0.beside.get().is_none() {
-            self.compact();
+            match self.0.left.leaves.get() {
+                true => self.0.left.is_any.set(true),
+                false => self.compact(),
+            }
         }
         Ok(())
     }
@@ -239,9 +242,36 @@ impl Index {
             (!inputs.is_empty()).then_some(Merge { inputs, to, split_entries })
         };
         self.merge_one_beside(&everything, pause)?;
-        let by_policy = |index: &Index| match index.0.policy.choose(&index.0.tables.borrow().view()) {
-            CompactionStep::Merge(merge) => Some(merge),
-            CompactionStep::Rest | CompactionStep::Move { .. } => None,
+        self.merge_by_policy_beside(pause)
+    }
+
+    /// From now on, flushes leave merges of levels to [`Index::merge_levels_beside`], or not any more.
+    pub fn leave_levels(&self, leaves_levels: bool) {
+        self.0.left.leaves.set(leaves_levels);
+    }
+
+    /// Has a flush left merges of levels?
+    pub fn is_level_waiting(&self) -> bool {
+        self.0.left.is_any.get()
+    }
+
+    /// Merges what the policy asks for beside commands. Calls `pause` as [`Index::merge_beside`].
+    ///
+    /// Errors as [`Index::compact_all`].
+    pub fn merge_levels_beside(&self, pause: &dyn Fn()) -> Result<(), Status> {
+        self.0.left.is_any.set(false);
+        let _one_merge = self.0.merging.lock();
+        self.merge_by_policy_beside(pause)
+    }
+
+    fn merge_by_policy_beside(&self, pause: &dyn Fn()) -> Result<(), Status> {
+        let by_policy = |index: &Index| loop {
+            let choice = index.0.policy.choose(&index.0.tables.borrow().view());
+            match choice {
+                CompactionStep::Merge(merge) => return Some(merge),
+                CompactionStep::Move { table, to } => index.move_table(table, to),
+                CompactionStep::Rest => return None,
+            }
         };
         while self.merge_one_beside(&by_policy, pause)? {}
         Ok(())

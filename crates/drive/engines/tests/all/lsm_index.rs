@@ -559,3 +559,26 @@ fn published_tables_take_the_published_pages() {
     }
     assert_eq!(stand.get(1_000_000), Ok(None));
 }
+
+/// Flushes that leave merges of levels to a task make tables only; the task then merges until the policy asks for no more.
+#[test]
+fn merges_that_flushes_leave_are_carried_out_beside_commands() {
+    for row in COMPACTIONS {
+        let stand = Stand::new(config("sound", row.name));
+        stand.index.leave_levels(true);
+        let addresses: Vec<Vaddr> = (0..140).map(|number| stand.put(number * 37 % 101, 30)).collect();
+        assert_eq!((stand.index.counters().merges, stand.index.counters().moves), (0, 0), "{}", row.name);
+        assert!(stand.index.counters().flushes >= 19 && stand.index.is_level_waiting(), "{}", row.name);
+        assert_eq!(stand.index.tables_by_level()[1..].iter().sum::<usize>(), 0, "{}", row.name);
+        stand.sim.block_on(|| stand.index.merge_levels_beside(&|| ())).unwrap();
+        assert!(stand.index.counters().merges > 0 && !stand.index.is_level_waiting(), "{}", row.name);
+        stand.index.leave_levels(false);
+        let merged = stand.index.counters().merges;
+        stand.sim.block_on(|| stand.index.merge_levels_beside(&|| ())).unwrap();
+        assert_eq!(stand.index.counters().merges, merged, "{}: nothing was left to merge", row.name);
+        for number in 0..140 {
+            let newest = (0..140).rev().find(|at| at * 37 % 101 == number * 37 % 101).unwrap();
+            assert_eq!(stand.get(number * 37 % 101), Ok(Some(addresses[newest as usize])));
+        }
+    }
+}

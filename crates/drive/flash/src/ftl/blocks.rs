@@ -13,7 +13,8 @@
 //!
 //! Pages that are freed together ([`super::placement`]) have further open blocks. For each of them the unit with the
 //! fewest valid pages is chosen: freed segments leave some units with more room than others, and a unit short of room
-//! would copy.
+//! would copy. A block's pages follow each other to the same unit, and would wait for its collector. So a unit that
+//! collects is not chosen, and looks for work only when the block is full ([`Blocks::is_due`]).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -91,6 +92,8 @@ pub(super) struct Blocks {
     placed: [OpenUnits; 2],
     /// Of several units with as few valid pages, the first one from here on is opened for a placement unit.
     next_placed: u32,
+    /// Is there a placement unit for pages that are freed together?
+    is_placing: bool,
     /// Number of units with a running collector.
     collectors: u32,
     /// Programs in flight, all blocks.
@@ -134,6 +137,7 @@ impl Blocks {
                 ],
             },
             next_placed: 0,
+            is_placing: placement_dies > 0,
             collectors: 0,
             pending: 0,
         };
@@ -197,6 +201,17 @@ impl Blocks {
         })
     }
 
+    /// Is it time for the unit of this page, which was just taken, to see whether it is short of clean blocks?
+    pub fn is_due(&self, ppa: Ppa, placement: Placement) -> bool {
+        let page = self.geometry.page_of(ppa);
+        match placement {
+            Placement::Together(_) | Placement::TogetherWide(_) if self.is_placing => {
+                page + 1 == self.geometry.pages_per_block
+            }
+            _ => page == 0,
+        }
+    }
+
     /// A unit without room is skipped.
     fn take_page_of_any_unit(&mut self) -> Option<Ppa> {
         let units = self.geometry.units();
@@ -227,15 +242,18 @@ impl Blocks {
         Some(ppa)
     }
 
-    /// Opens a block for a placement unit: on a unit of flash where it has none if possible, with the fewest valid
-    /// pages.
+    /// Opens a block for a placement unit: on a unit of flash where it has none if possible, that does not collect, with
+    /// the fewest valid pages.
     fn open_beside(&mut self, width: usize, turn: Turn) -> Option<OpenBlock> {
         let (all, from) = (self.geometry.units(), self.next_placed);
         let taken: Vec<u32> =
             self.placed[width].blocks_beside(turn).map(|block| self.geometry.unit_of(block)).collect();
         let units = (0..all).map(|skip| (from + skip) % all);
         let with_room = units.filter(|unit| self.units[*unit as usize].clean.len() > RESERVED_FOR_COPIES);
-        let best = with_room.min_by_key(|unit| (taken.contains(unit), self.units[*unit as usize].live))?;
+        let best = with_room.min_by_key(|unit| {
+            let home = &self.units[*unit as usize];
+            (taken.contains(unit), home.collecting, home.live)
+        })?;
         self.next_placed = (best + 1) % all;
         self.open_block(best)
     }
@@ -389,5 +407,39 @@ impl Blocks {
             let worn = Reverse((entry.erases, block.0));
             self.units[unit].dirty.push(worn);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block of a placement unit is not opened where a collector runs, and its unit looks for work when it is full;
+    /// pages that are freed one by one go to all units, which look for work when they open a block.
+    #[test]
+    fn pages_freed_together_do_not_follow_a_collector() {
+        let geometry = crate::FlashConfig { channels: 4, blocks_per_die: 8, ..Default::default() }.geometry();
+        let mut blocks = Blocks::new(&geometry, 2, 1, BlockState::Clean);
+        let pages = geometry.pages_per_block;
+        assert!(blocks.begin_collecting(0) && blocks.begin_collecting(1));
+        let together = Placement::Together(7);
+        for page in 0..2 * pages {
+            let ppa = blocks.take_host_page(together).unwrap();
+            let unit = geometry.unit_of(geometry.block_of(ppa));
+            assert_eq!(unit, 2 + page / pages, "page {page}");
+            assert_eq!(blocks.is_due(ppa, together), page % pages == pages - 1, "page {page}");
+        }
+        let alone: Vec<Ppa> = (0..4).map(|_| blocks.take_host_page(Placement::Alone).unwrap()).collect();
+        assert_eq!(
+            alone.iter().map(|ppa| geometry.unit_of(geometry.block_of(*ppa))).collect::<Vec<_>>(),
+            [0, 1, 2, 3]
+        );
+        assert!(alone.iter().all(|ppa| blocks.is_due(*ppa, Placement::Alone)));
+        let mut unplaced = Blocks::new(&geometry, 2, 0, BlockState::Clean);
+        let first = unplaced.take_host_page(together).unwrap();
+        assert!(
+            unplaced.is_due(first, together),
+            "without placement units, as pages that are freed one by one"
+        );
     }
 }

@@ -102,6 +102,7 @@ impl Ftl {
         let copy = Spare { block_erases, ..spare };
         core.flash.program(place, data, copy, Purpose::FtlGc);
         core.copied_pages.set(core.copied_pages.get() + 1);
+        *core.copied_by_kind.borrow_mut().entry(copy.kind).or_default() += 1;
         core.blocks.borrow_mut().programmed(place, copy.sequence);
         if core.map.borrow().get(lpa) == Some(source) {
             core.move_to(lpa, source, place);

@@ -154,6 +154,8 @@ struct FtlState {
     live_pages: Cell<u64>,
     collected_blocks: Cell<u64>,
     copied_pages: Cell<u64>,
+    /// The same by the kind of the page.
+    copied_by_kind: TaskCell<BTreeMap<u8, u64>>,
     lost_pages: Cell<u64>,
     twins: TaskCell<Vec<Twin>>,
 }
@@ -206,6 +208,7 @@ impl Ftl {
             live_pages: Cell::new(0),
             collected_blocks: Cell::new(0),
             copied_pages: Cell::new(0),
+            copied_by_kind: TaskCell::default(),
             lost_pages: Cell::new(0),
             twins: TaskCell::default(),
             flash,
@@ -322,7 +325,7 @@ impl Ftl {
             }
             let place = core.blocks.borrow_mut().take_host_page(placement);
             if let Some(place) = place {
-                if core.geometry.page_of(place) == 0 {
+                if core.blocks.borrow().is_due(place, placement) {
                     self.kick(core.geometry.unit_of(core.geometry.block_of(place)), false);
                 }
                 return Some(place);
@@ -359,6 +362,11 @@ impl Ftl {
             copied_pages: core.copied_pages.get(),
             lost_pages: core.lost_pages.get(),
         }
+    }
+
+    /// Pages of this kind that garbage collection has copied.
+    pub fn copied_pages_of(&self, kind: u8) -> u64 {
+        self.0.copied_by_kind.borrow().get(&kind).copied().unwrap_or(0)
     }
 
     /// Lowest and highest erase count of any block. Iterates over all blocks.

@@ -10,9 +10,11 @@
 //! blocks that takes the pages of one segment. It is open as long as it takes pages, like a reclaim unit of NVMe's
 //! Flexible Data Placement whose handle is the number of the segment.
 //!
-//! This module knows which blocks are open for which number. [`super::blocks`] opens and fills them. A unit whose place
-//! is needed hands its open blocks to the next one, so a block that a segment did not fill is shared, never wasted. If no
-//! clean block is left, every writer takes pages of any open block. Open units therefore hold back no capacity.
+//! This module knows which blocks are open for which number. [`super::blocks`] opens and fills them. A unit whose blocks
+//! are full makes place for the next one. If all have open blocks, the one that was not written for longest hands its
+//! blocks on, so a block that a segment did not fill is shared, never wasted; a segment that fills slowly, as that of
+//! values which collection moves, keeps its blocks meanwhile. If no clean block is left, every writer takes pages of any
+//! open block. Open units therefore hold back no capacity.
 //!
 //! On flash nothing says to which unit a page belongs: after power-on no unit is open.
 
@@ -68,7 +70,8 @@ impl OpenUnits {
     }
 
     /// The place of the next page of `number`; `None` if there are no units. A number that has no unit gets a new one
-    /// if there is room for another, else the unit that was not written for longest, with its open blocks.
+    /// if there is room for another, else one without open blocks, else the one that was not written for longest, with
+    /// its open blocks.
     pub fn next_turn(&mut self, number: u64) -> Option<Turn> {
         if self.most == 0 {
             return None;
@@ -80,7 +83,10 @@ impl OpenUnits {
                 self.units.push(OpenUnit { number, used: 0, open: vec![None; self.dies], turn: 0 });
                 self.units.len() - 1
             }
-            None => (0..self.units.len()).min_by_key(|unit| self.units[*unit].used)?,
+            None => (0..self.units.len()).min_by_key(|unit| {
+                let OpenUnit { open, used, .. } = &self.units[*unit];
+                (open.iter().any(Option::is_some), *used)
+            })?,
         };
         let OpenUnit { number: present, used, turn, .. } = &mut self.units[unit];
         let die = *turn;
@@ -116,17 +122,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_unit_not_written_for_longest_hands_its_open_blocks_on() {
+    fn a_unit_without_open_blocks_goes_first_and_then_the_one_not_written_for_longest() {
         let mut units = OpenUnits::new(2, 2);
         let turns: Vec<_> = [7, 8, 7].map(|number| units.next_turn(number).unwrap()).into();
         assert_eq!((turns[0].unit, turns[0].die), (turns[2].unit, 0));
         assert_eq!((turns[2].die, units.any_open()), (1, None));
         *units.at(turns[1]) = Some((BlockId(4), 2));
-        let handed_on = units.next_turn(9).unwrap();
+        let taken = units.next_turn(9).unwrap();
+        assert_eq!(
+            (taken.unit, taken.die),
+            (turns[0].unit, 0),
+            "8 keeps its block, though 7 was written later"
+        );
+        *units.at(taken) = Some((BlockId(5), 1));
+        let handed_on = units.next_turn(10).unwrap();
         assert_eq!((handed_on.unit, handed_on.die), (turns[1].unit, 1), "8 was not written for longest");
         assert_eq!(units.open_from(handed_on), Some(turns[1]));
         assert_eq!(units.blocks_beside(handed_on).collect::<Vec<_>>(), [BlockId(4)]);
-        assert_eq!((units.any_open(), units.open_from(turns[0])), (Some(turns[1]), None));
+        assert_eq!((units.any_open(), units.open_from(turns[0])), (Some(taken), Some(taken)));
         assert_eq!(OpenUnits::new(0, 2).next_turn(7), None);
     }
 }

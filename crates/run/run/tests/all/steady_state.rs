@@ -36,9 +36,15 @@ fn a_drive_with_few_pairs_copies_almost_nothing() {
     let copied = |sets: &[&str]| {
         let report = overwritten(500, sets);
         assert_eq!(report.precondition.as_ref().map(|load| load.stores), Some(16_384));
-        programs(&report, "ftl_gc") + programs(&report, "value_gc")
+        let of_values = report.counts.get("engine.ftl_copied_value_pages").unwrap();
+        (programs(&report, "ftl_gc") + programs(&report, "value_gc"), of_values)
     };
-    let (placed, spread) = (copied(&[]), copied(&["ftl.placement_dies=0"]));
+    let ((placed, of_values), (spread, of_values_spread)) = (copied(&[]), copied(&["ftl.placement_dies=0"]));
+    assert_eq!(of_values, 0, "a freed segment leaves no live page in its blocks");
+    assert!(
+        of_values_spread > 1000,
+        "{of_values_spread} pages of values were copied without placement units"
+    );
     // 20 000 values are 5000 pages.
     assert!(placed <= 250, "{placed} pages were copied");
     assert!(spread >= 3 * placed.max(100), "{spread} pages were copied without placement units");
@@ -60,15 +66,31 @@ fn a_drive_that_is_nearly_full_does_not_merge_its_index_for_each_segment() {
     }
 }
 
+/// The same at 95 % of a drive four times as large, which has 227 segments for 14 528 values of a page.
+#[test]
+fn the_rule_for_merges_holds_at_95_percent() {
+    let sets =
+        ["flash.blocks_per_die=128", "workload.value_size=16384", "workload.ops=2000", "gc.ahead_segments=0"];
+    let report = overwritten(13_801, &sets);
+    let (values, compaction) = (programs(&report, "value"), programs(&report, "compaction"));
+    assert_eq!(report.ops.errors, 0, "all pairs fit");
+    assert!(programs(&report, "value_gc") > 5 * values, "it is nearly full");
+    assert!(2 * compaction <= 3 * values, "{compaction} compaction programs for {values} value pages");
+}
+
 /// No store waits for whole segments, or for a merge of the whole index.
 #[test]
 fn slices_shorten_the_longest_store() {
-    let longest = |ahead: &str| {
+    let report_of = |ahead: &str| {
         let larger = ["flash.blocks_per_die=64", "flash.pages_per_block=64", "gc.segment_pages=128"];
         let work = ["workload.ops=60000", "workload.precondition=0", ahead];
-        overwritten(45_000, &[&larger[..], &work].concat()).latency_ns.get("store").unwrap().max
+        overwritten(45_000, &[&larger[..], &work].concat())
     };
-    let (slices, in_the_store) = (longest("gc.ahead_segments=4"), longest("gc.ahead_segments=0"));
+    let longest = |report: &Report| report.latency_ns.get("store").unwrap().max;
+    let report = report_of("gc.ahead_segments=4");
+    let (slices, in_the_store) = (longest(&report), longest(&report_of("gc.ahead_segments=0")));
+    let slice_ns = report.counts.get("engine.gc_longest_slice_ns").unwrap();
+    assert!((2_000_000..=slices).contains(&slice_ns), "longest slice: {slice_ns} ns");
     assert!(2 * slices < in_the_store, "longest store: {slices} ns with slices, {in_the_store} ns without");
 }
 
