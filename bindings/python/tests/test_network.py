@@ -25,11 +25,11 @@ def served(tmp_path):
         pytest.skip("no command in target: cargo build; or set KVDRIVE")
     programs = []
 
-    def serve():
+    def serve(*more):
         folder = tmp_path / str(len(programs))
         folder.mkdir()
         environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
-        arguments = [command, "serve", "--listen", "tcp://127.0.0.1:0", "--pace", "off"]
+        arguments = [command, "serve", "--listen", "tcp://127.0.0.1:0", "--pace", "off", *more]
         program = subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
         programs.append(program)
         words = []
@@ -82,6 +82,12 @@ def test_a_drive_on_a_network_is_a_mapping_too(served):
             drive[b"large"]
     with kv.open(at) as drive:
         assert drive[b"large"] == oracle[b"large"]
+
+
+def test_a_drive_of_blocks_is_refused_and_what_to_do_is_said(served):
+    at = served("--engine", "block")
+    with pytest.raises(kv.DriveError, match="it has blocks, in which a store on the host keeps pairs"):
+        kv.open(at)
 
 
 def test_saker_stands_in_front_of_a_drive_on_a_network(served):

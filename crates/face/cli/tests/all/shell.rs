@@ -228,6 +228,15 @@ fn bench_refuses_a_file_that_cannot_be_written_before_it_measures() {
 }
 
 #[test]
+fn runs_that_compare_cannot_do_are_refused_before_it_says_how_long_they_take() {
+    let arguments = ["compare", "--clock", "wall", "--workload", "w-m,ycsb-a", "--ops", "10"];
+    let output = Command::new(env!("CARGO_BIN_EXE_kvdrive")).args(arguments).output().unwrap();
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, "kvdrive: run.clock: \"wall\" is for kvdrive run alone\n");
+    assert!(!output.status.success() && output.stdout.is_empty());
+}
+
+#[test]
 fn help_of_compare_says_that_options_take_lists() {
     let help = said(&["compare", "--help"]).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(

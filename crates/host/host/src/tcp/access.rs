@@ -63,8 +63,10 @@ pub fn connect(remote: &Remote) -> Result<(Initiator, String), ReachError> {
     Ok((initiator.map_err(|error| ReachError::Of(nqn.clone(), error))?, nqn))
 }
 
+/// A namespace with its Identify data.
+type NamedPage = (u32, Vec<u8>);
 /// The controller, the name of its subsystem, its Identify data, and the namespace with its own.
-type Connection = (Initiator, String, identify::Controller, (u32, Vec<u8>));
+type Connection = (Initiator, String, identify::Controller, NamedPage);
 
 fn of_wanted(remote: &Remote, wanted: Wanted) -> Result<Connection, ReachError> {
     let (mut initiator, nqn) = connect(remote)?;
@@ -143,11 +145,7 @@ fn the_subsystem(remote: &Remote) -> Result<String, ReachError> {
 }
 
 /// The requested namespace, or the first one that has what is wanted.
-fn namespace(
-    initiator: &mut Initiator,
-    asked: Option<u32>,
-    wanted: Wanted,
-) -> Result<(u32, Vec<u8>), ReachError> {
+fn namespace(initiator: &mut Initiator, asked: Option<u32>, wanted: Wanted) -> Result<NamedPage, ReachError> {
     let lacking = |line| match wanted {
         Wanted::Pairs => ReachError::NoPairs(line),
         Wanted::Blocks => ReachError::NoBlocks(line),
@@ -178,10 +176,7 @@ fn namespace(
 }
 
 /// How many namespaces were looked at, and the first one that has what is wanted.
-fn first_with(
-    initiator: &mut Initiator,
-    wanted: Wanted,
-) -> Result<(u32, Option<(u32, Vec<u8>)>), ReachError> {
+fn first_with(initiator: &mut Initiator, wanted: Wanted) -> Result<(u32, Option<NamedPage>), ReachError> {
     // Asks for the namespaces of the command set if the target supports that, otherwise for all.
     let list = initiator
         .identify(cns::CSI_ACTIVE_NAMESPACES, wanted.csi(), 0)
