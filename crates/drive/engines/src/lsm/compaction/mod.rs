@@ -6,6 +6,7 @@
 //! To add a policy: one file here and one row in [`COMPACTIONS`]; the oracle tests run over every row.
 
 mod leveled;
+mod neighbours;
 mod tiered;
 mod whole;
 
@@ -84,7 +85,7 @@ pub trait CompactionPolicy {
 pub struct CompactionShape {
     /// Entries of a full memtable.
     pub memtable_entries: u32,
-    /// Ring sizes of `tiered`, or memtables of entries that the levels of `whole` hold, one for each level.
+    /// Ring sizes of `tiered`, or memtables of entries that the levels of `whole` and `neighbours` hold, one for each level.
     pub rings: Vec<u32>,
 }
 
@@ -115,6 +116,12 @@ pub static COMPACTIONS: &[CompactionRow] = &[
         name: "whole",
         origin: "one run for each level, merged whole into the next when it is full (PinK, USENIX ATC'20)",
         build: |shape| Box::new(whole::Whole::new(shape)),
+    },
+    CompactionRow {
+        name: "neighbours",
+        origin: "limits of `whole`; a level above its limit gives neighbouring tables at a random place to the next (the port of \
+                 PinK in AnyKey's artifact)",
+        build: |shape| Box::new(neighbours::Neighbours::new(shape)),
     },
 ];
 
