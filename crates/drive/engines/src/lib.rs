@@ -35,6 +35,7 @@ use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{Ns, TaskCell};
 
+mod ahead;
 pub mod anykey;
 pub mod config;
 pub mod divided;

@@ -23,6 +23,7 @@ use super::index::{Index, IndexParts};
 use super::journal::{self, Changes, IndexImage, Protected};
 use super::page::{Content, Record};
 use super::recovery::FoundGroups;
+use crate::ahead::Ahead;
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::{CopyCosts, Cores, Role};
 use crate::lsm::fit::{logical_pages, pool, shape};
@@ -57,6 +58,7 @@ pub struct AnyKey {
     pub asked_at: Cell<u64>,
     /// Deletes since everything was last merged.
     pub deletes: Cell<u64>,
+    pub(super) ahead: Ahead,
     pub(super) held_by_cursors: HeldByCursors,
     memcpy: Memcpy,
     ftl: Ftl,
@@ -358,6 +360,7 @@ fn assemble(
         log.attach(&changes);
     }
     let engine = AnyKey {
+        ahead: Ahead::new(&sim),
         keys: KeyedLock::new(&sim),
         collecting: Mutex::new(&sim),
         compacted_at: Cell::new(u64::MAX),

@@ -4,11 +4,14 @@
 //! piece of a compaction carried out ([`super::piece`]); and a part of the pages of groups, because groups that are
 //! divided anew are filled between half and whole. So deletes, and compactions, which give room back, find room.
 
+use std::rc::Rc;
+
 use kvdrive_nvme::Status;
 
 use super::engine::AnyKey;
 use super::index::Index;
-use crate::value_log::{Candidate, Use};
+use crate::ahead::ahead_segments;
+use crate::value_log::{Candidate, Head, Use};
 
 /// Emptying a segment for room is worth it if 1/8 of it is gained, ...
 const EAGER_GAIN: u64 = 8;
@@ -25,17 +28,18 @@ impl Index {
 }
 
 impl AnyKey {
-    /// Called before a store: empties segments of the log if it is above its share, or if few segments are free. Does not
-    /// wait for another store that does.
-    pub fn keep_room(&self) {
+    /// Called before a store: empties segments of the log if it is above its share, or if few segments are free; or has
+    /// that done beside the stores ([`crate::ahead`]). Does not wait for another store that does.
+    pub fn keep_room(self: &Rc<Self>) {
         self.reserve_for_index();
         if !self.config.engines.lsm.gc.enabled {
             return;
         }
+        if self.ahead_segments() > 0 {
+            return self.work_ahead();
+        }
         let is_low = self.pool.free_count() <= self.low_mark();
-        // The log grows by segments.
-        let has_grown = self.asked_at.replace(self.log.next_opening()) != self.log.next_opening();
-        let is_wanted = is_low || has_grown && self.log_is_above_share();
+        let is_wanted = is_low || self.has_grown() && self.segments_above_share() > 0;
         if !is_wanted {
             return;
         }
@@ -44,9 +48,70 @@ impl AnyKey {
         if is_low && self.empty_best(EAGER_GAIN) {
             return;
         }
-        if self.log_is_above_share() {
+        if self.segments_above_share() > 0 {
             self.empty_least_referenced();
         }
+    }
+
+    /// Segments that the log has taken for values of the host. Those that emptying a segment fills itself (AnyKey+) are no
+    /// reason to empty another one.
+    fn host_openings(&self) -> u64 {
+        let moved = self.log.frontier(Head::Gc).div_ceil(self.segment_bytes());
+        self.log.next_opening().saturating_sub(moved)
+    }
+
+    /// Has the log taken a segment since this was last asked?
+    fn has_grown(&self) -> bool {
+        self.asked_at.replace(self.host_openings()) != self.host_openings()
+    }
+
+    /// Begins to empty segments beside stores, if fewer are free than are to be or the log is above its share.
+    ///
+    /// The task works all the time, not in slices as in `lsm`: it waits for flash, not for the core, and slices that keep up
+    /// with the stores make them wait longer (docs/decisions/anykey.md).
+    fn work_ahead(self: &Rc<Self>) {
+        let ahead = &self.ahead;
+        if ahead.is_collecting.get() {
+            return;
+        }
+        let is_low = self.missing_ahead() > 0;
+        // Segments become worth it as stores replace values in them, and the log grows by segments.
+        let has_grown = self.has_grown();
+        let is_worth_it = ahead.idle_since.get().is_none_or(|since| self.host_openings() > since);
+        if is_worth_it && (is_low || has_grown && self.segments_above_share() > 0) {
+            ahead.is_collecting.set(true);
+            let engine = self.clone();
+            ahead.spawn(move || engine.collect_ahead());
+        }
+    }
+
+    fn collect_ahead(&self) {
+        let ahead = &self.ahead;
+        ahead.idle_since.set(None);
+        loop {
+            ahead.advance();
+            let _one_at_a_time = self.collecting.lock();
+            let (is_low, above) = (self.missing_ahead() > 0, self.segments_above_share());
+            // With AnyKey+ an emptied segment may leave the log as large as it was.
+            let gained = is_low && self.empty_best(EAGER_GAIN)
+                || above > 0 && self.empty_least_referenced() && self.segments_above_share() < above;
+            if !gained {
+                ahead.idle_since.set(Some(self.host_openings()));
+                break;
+            }
+        }
+        ahead.is_collecting.set(false);
+        ahead.end_task();
+    }
+
+    /// Segments more than the low mark that are to be free.
+    fn ahead_segments(&self) -> u32 {
+        ahead_segments(&self.config.engines.lsm.gc, self.pool.segments())
+    }
+
+    /// Segments that are missing of those that are to be free.
+    fn missing_ahead(&self) -> u32 {
+        (self.low_mark() + self.ahead_segments() + 1).saturating_sub(self.pool.free_count())
     }
 
     /// Sets the number of segments that values leave to the index.
@@ -76,12 +141,13 @@ impl AnyKey {
         self.config.engines.lsm.gc.free_segments_low.max(reserve.index_segments + reserve.gc_segments + 1)
     }
 
-    /// Has the log more bytes that groups could take than its share of the drive?
-    fn log_is_above_share(&self) -> bool {
+    /// Segments of the log, with values that groups could take, above its share of the drive.
+    fn segments_above_share(&self) -> u32 {
         let share = u64::from(self.pool.segments()) * u64::from(self.config.engines.anykey.log_percent) / 100;
         let staying: u64 = self.index.staying.borrow().values().sum();
         let staying = (staying / self.segment_bytes()) as u32;
-        u64::from(self.log.segments_in_use().saturating_sub(staying)) > share.max(4)
+        let in_use = u64::from(self.log.segments_in_use().saturating_sub(staying));
+        in_use.saturating_sub(share.max(4)) as u32
     }
 
     pub fn segment_bytes(&self) -> u64 {
@@ -121,8 +187,8 @@ impl AnyKey {
         }
     }
 
-    /// Empties the segment that the fewest groups refer to.
-    fn empty_least_referenced(&self) {
+    /// Empties the segment that the fewest groups refer to. `false`: there is none, or it cannot be emptied.
+    fn empty_least_referenced(&self) -> bool {
         let staying = self.index.staying.borrow().clone();
         let half = self.segment_bytes() / 2;
         let mut victims = self.candidates();
@@ -131,9 +197,8 @@ impl AnyKey {
         let referring = |victim: &Candidate| {
             version.all().filter(|member| self.index.may_name(member, &[victim.segment])).count()
         };
-        if let Some(victim) = victims.into_iter().min_by_key(|victim| (referring(victim), victim.opening)) {
-            self.empty(&[victim]);
-        }
+        let least = victims.into_iter().min_by_key(|victim| (referring(victim), victim.opening));
+        least.is_some_and(|victim| self.empty(&[victim]))
     }
 
     fn empty(&self, victims: &[Candidate]) -> bool {
@@ -169,6 +234,13 @@ impl AnyKey {
         let had_segment = self.pool.may_take(Use::Value);
         let was_short = self.is_short();
         let has_room = || !self.is_short() && (was_short || !had_segment && self.pool.may_take(Use::Value));
+        while self.ahead.is_collecting.get() {
+            self.ahead.wait_for_advance();
+            self.reserve_for_index();
+            if has_room() {
+                return Ok(());
+            }
+        }
         let _one_at_a_time = self.collecting.lock();
         self.reserve_for_index();
         if has_room() {

@@ -240,21 +240,31 @@ impl Index {
         Ok(())
     }
 
-    /// Empties segments of the log into the groups that name them.
+    /// Empties segments of the log into the groups that name them. Flushes and compactions of stores may come between two
+    /// groups.
     ///
     /// # Errors
     /// A page cannot be read, so a victim is not free; there is no room.
     pub fn empty_segments(&self, victims: &[Candidate]) -> Result<(), Status> {
-        let _working = self.working.lock();
         let mut segments: Vec<SegmentId> = victims.iter().map(|victim| victim.segment).collect();
         segments.sort_unstable();
-        if self.memtables_name(&segments) {
-            self.flush()?;
+        {
+            let _working = self.working.lock();
+            if self.memtables_name(&segments) {
+                self.flush()?;
+            }
         }
-        for level in 0..self.config.levels as usize {
-            let groups = self.version.borrow().levels[level].groups.clone();
-            for member in groups.iter().filter(|member| self.may_name(member, &segments)) {
-                self.rewrite(member, level, &segments)?;
+        // What names a victim on one level may have been merged into the next one before its turn: it is found there. No
+        // new record names one, since the victims are sealed.
+        while let Some((level, member)) = self.naming(&segments) {
+            let _working = self.working.lock();
+            let is_there = {
+                let version = self.version.borrow();
+                let here = version.levels[level].groups.iter().find(|other| other.id() == member.id());
+                here.is_some_and(|here| here.after == member.after)
+            };
+            if is_there {
+                self.rewrite(&member, level, &segments)?;
             }
         }
         let version = self.version.borrow().clone();
@@ -263,11 +273,25 @@ impl Index {
             return Err(Status::UNRECOVERED_ERROR);
         }
         for victim in victims {
-            self.staying.borrow_mut().remove(&victim.segment);
-            self.parts.log.note_all_dead(victim);
+            // All its values may have died meanwhile, and the segment has others by now.
+            let start = self.parts.log.addresses(victim.segment).start;
+            if self.parts.log.opening_of(start) == Some(victim.opening) {
+                self.staying.borrow_mut().remove(&victim.segment);
+                self.parts.log.note_all_dead(victim);
+            }
         }
         self.count(|counters| counters.log_compactions += victims.len() as u64);
         Ok(())
+    }
+
+    /// The first group that may name one of these segments, and its level.
+    fn naming(&self, segments: &[SegmentId]) -> Option<(usize, Member)> {
+        let version = self.version.borrow();
+        let mut levels = version.levels.iter().enumerate();
+        levels.find_map(|(level, list)| {
+            let member = list.groups.iter().find(|member| self.may_name(member, segments))?;
+            Some((level, member.clone()))
+        })
     }
 
     /// Writes the groups of the last segment that is not full again, on free pages of the others. `true`: a segment is free.

@@ -27,10 +27,10 @@ use kvdrive_flash::Purpose;
 use kvdrive_link::Arrival;
 use kvdrive_nvme::{Key, Status};
 
-use super::ahead::{Work, slice_ns};
 use super::engine::Lsm;
 use super::entry::Entry;
 use super::futile::Futile;
+use crate::ahead::{Work, ahead_segments, slice_ns};
 use crate::over_log::IndexOverLog;
 use crate::value_log::{Candidate, Head, Use};
 
@@ -45,7 +45,7 @@ const LEAST_GAIN: u64 = 32;
 
 impl Lsm {
     /// Called before a store: keeps the room that the index needs to merge itself. If few segments are free, collects
-    /// some that are worth it, or has them collected beside the stores ([`super::ahead`]). Does not wait for a collection
+    /// some that are worth it, or has them collected beside the stores ([`crate::ahead`]). Does not wait for a collection
     /// of another store.
     pub(super) fn keep_room(self: &Rc<Self>) {
         self.keep_room_for_index();
@@ -434,7 +434,7 @@ impl Lsm {
     }
 }
 
-/// Collection and merges beside stores ([`super::ahead`]).
+/// Collection and merges beside stores ([`crate::ahead`]).
 impl Lsm {
     /// Called before a store: begins to merge if a merge is wanted, and to collect if fewer segments are free than are to
     /// be; grants a slice if one is due.
@@ -489,11 +489,9 @@ impl Lsm {
         }
     }
 
-    /// Segments more than the low mark that are to be free: a small drive would keep too large a part of itself free.
     #[inline]
     fn ahead_segments(&self) -> u32 {
-        let most = (self.pool.segments() + 48) / 64;
-        if self.gc.enabled { self.gc.ahead_segments.min(most) } else { 0 }
+        ahead_segments(&self.gc, self.pool.segments())
     }
 
     /// Free segments more than the low mark, below which the index is merged beside stores: enough to store on while it

@@ -46,10 +46,10 @@ pub struct GcConfig {
     #[setting(is = Integer(1, 64), when = &[When::on("gc.enabled")])]
     pub victims: u32,
     /// Segments, besides `gc.free_segments_low`, below which segments are collected beside stores, before space is
-    /// needed; at most a 64th of all segments. One store in 128 waits while that is done, for the longer the fewer
+    /// needed; at most a 64th of all segments. In `lsm` one store in 128 waits while that is done, for the longer the fewer
     /// segments are free, and the whole index is merged beside stores, too. 0: the store that needs room collects and
     /// merges, and waits for whole segments.
-    #[setting(is = Integer(0, 1 << 16), when = &[When::on("gc.enabled"), When::one_of("engine.name", &["lsm"])])]
+    #[setting(is = Integer(0, 1 << 16), when = &[When::on("gc.enabled"), When::one_of("engine.name", &["lsm", "anykey"])])]
     pub ahead_segments: u32,
     /// Free segments that stores of the host never take. One of them is for values that collection moves, the others
     /// are for tables.
@@ -100,8 +100,9 @@ pub struct IndexConfig {
     /// Compaction policy: which tables are merged, and when (`kvdrive list compactions`).
     #[setting(is = Row(|| COMPACTIONS.iter().map(|row| row.name).collect()), image)]
     pub compaction: String,
-    /// Policy `tiered`: number of tables for which a level has places, one number for each level. Policy `whole`:
-    /// memtables of entries that level 1 and those after it hold; the last number is the last level's, which has no limit.
+    /// Policy `tiered`: number of tables for which a level has places, one number for each level. Policies
+    /// `whole` and `neighbours`: memtables of entries that level 1 and those after it hold; the last number is the last
+    /// level's, which has no limit.
     #[setting(is = Integers(4, 3, 1 << 20))]
     pub rings: Vec<u32>,
     /// The whole index is merged when the bytes that count as live have grown by this share, in percent, since its last

@@ -26,7 +26,6 @@ use kvdrive_nvme::identify::AtomicLimits;
 use kvdrive_nvme::{Key, Status, StoreOptions};
 use kvdrive_sim::{KeyedLock, Mutex, Sim, TaskCell};
 
-use super::ahead::Ahead;
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::fit::{self, logical_pages, pool, shape, tables_in_protected_bytes};
@@ -34,6 +33,7 @@ use super::futile::Futile;
 use super::index::{Index, IndexParts, IndexWork};
 use super::journal::{self, Liveness, Protected};
 use super::{FoundTables, GcConfig};
+use crate::ahead::Ahead;
 use crate::config::{EngineConfig, Parts};
 use crate::firmware::CopyCosts;
 use crate::firmware::{Cores, Role};
@@ -47,7 +47,7 @@ use crate::{Engine, Gap, GiveUpCursor, HeldByCursors, Memcpy, Moved, PairChange,
 /// The engine.
 pub type LsmEngine = OverLog<Lsm>;
 
-/// The engine's parts, which a task of collection holds, too ([`super::ahead`]).
+/// The engine's parts, which a task of collection holds, too ([`crate::ahead`]).
 pub struct Lsm {
     pub(super) cores: Cores,
     pub(super) copy: CopyCosts,

@@ -4,7 +4,6 @@
 //! the log of values is [`crate::value_log`], and pages find their place on flash by [`kvdrive_flash::ftl`].
 
 mod about;
-mod ahead;
 mod batch;
 pub mod bloom;
 mod collection;

@@ -104,7 +104,7 @@ pub fn fresh(sim: &Sim, medium: &str, config: &EngineConfig) -> (FlashPort, AnyK
     (parts.flash.clone(), AnyKeyEngine::power_on(parts, None).unwrap())
 }
 
-fn key(number: u64) -> Key {
+pub fn key(number: u64) -> Key {
     let mut bytes = [0; 16];
     bytes[..2].copy_from_slice(&(number as u16).to_be_bytes());
     let long = if number.is_multiple_of(11) { (number % 240) as usize } else { 0 };
@@ -139,10 +139,10 @@ fn expand(value: &Pattern) -> Vec<u8> {
     bytes
 }
 
-type Oracle = BTreeMap<Key, Pattern>;
+pub type Oracle = BTreeMap<Key, Pattern>;
 
 /// Every key is as the map has it, and a walk finds the same.
-fn check(engine: &AnyKeyEngine, oracle: &Oracle, keys: u64) {
+pub fn check(engine: &AnyKeyEngine, oracle: &Oracle, keys: u64) {
     for key in (0..keys).map(key) {
         let found = engine.find(key).unwrap().map(|found| load(engine, &found).unwrap());
         assert!(found == oracle.get(&key).map(expand), "{key:?}: {:?}", found.map(|found| found.len()));
@@ -160,8 +160,8 @@ fn check(engine: &AnyKeyEngine, oracle: &Oracle, keys: u64) {
 }
 
 #[derive(Clone, Default)]
-struct Known {
-    oracle: Oracle,
+pub struct Known {
+    pub oracle: Oracle,
     /// The change under way: all of it or nothing.
     under_way: Vec<(Key, Option<Pattern>)>,
 }
@@ -177,7 +177,7 @@ impl Known {
     }
 }
 
-fn apply(engine: &AnyKeyEngine, seed: u64, ops: u64, keys: u64, known: &RefCell<Known>) {
+pub fn apply(engine: &AnyKeyEngine, seed: u64, ops: u64, keys: u64, known: &RefCell<Known>) {
     let mut rng = Rng::stream(seed, "anykey.ops");
     for version in 0..ops {
         let key_of = key(rng.below(keys));
@@ -249,13 +249,14 @@ fn revive(config: &EngineConfig, media_image: &[u8], image: &[u8], known: &Known
     sim.clear();
 }
 
-const KEYS: u64 = 900;
+pub const KEYS: u64 = 900;
 
 /// Every kind of work happens, and the drive has what the map has.
 #[test]
 fn a_drive_has_what_a_map_has() {
-    for write_back in [false, true] {
-        let (sim, config) = (Sim::new(), config(write_back));
+    for (write_back, ahead_segments) in [(false, 0), (true, 0), (false, 2), (true, 2)] {
+        let (sim, mut config) = (Sim::new(), config(write_back));
+        config.engines.lsm.gc.ahead_segments = ahead_segments;
         sim.block_on(|| {
             let (_, engine) = fresh(&sim, "tags", &config);
             let known = RefCell::default();
@@ -277,8 +278,9 @@ fn a_drive_has_what_a_map_has() {
 
 #[test]
 fn a_power_cut_at_any_event_loses_nothing_that_was_acknowledged() {
-    for write_back in [false, true] {
-        let (sim, config) = (Sim::new(), config(write_back));
+    for (write_back, ahead_segments) in [(false, 2), (true, 0)] {
+        let (sim, mut config) = (Sim::new(), config(write_back));
+        config.engines.lsm.gc.ahead_segments = ahead_segments;
         let (flash, engine) = sim.block_on(|| fresh(&sim, "tags", &config));
         let engine = Rc::new(engine);
         sim.step_every_event();

@@ -1,6 +1,7 @@
 //! The one integration-test binary of this crate.
 
 mod anykey;
+mod anykey_dram;
 mod cores;
 mod hash;
 mod hash_cache;

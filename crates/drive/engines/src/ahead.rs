@@ -1,5 +1,5 @@
-//! Work ahead of need: tasks collect segments and merge the index beside the commands, so that no store waits for whole
-//! segments or a merge of the whole index.
+//! Work ahead of need, for engines over a value log: tasks collect segments and merge the index beside the commands, so that
+//! no store waits for whole segments or a merge of the whole index.
 //!
 //! ```text
 //!   free segments    low mark + ahead           low mark                reserve
@@ -24,13 +24,17 @@
 //! *No task waits for ever.* A task pauses where it holds no lock but that of collection or of merges. Who waits for
 //! these locks, or for the next free segment, lets the task run that has it, and that one alone ([`Ahead::hurry`]).
 //!
-//! What is collected and merged, and in which order, is in [`super::collection`].
+//! Engine `anykey` has the task without the slices: nothing grants any, and its work never pauses.
+//!
+//! What is collected and merged, and in which order, is the engine's: `lsm/collection.rs`, `anykey/room.rs`.
 
 use std::cell::Cell;
 use std::cmp::Ordering;
 
 use kvdrive_declare::Counters;
 use kvdrive_sim::{Cause, Ns, Sim, WaitQueue};
+
+use crate::lsm::GcConfig;
 
 /// Stores between two slices: fewer than one in a hundred waits.
 const STORES_BETWEEN_SLICES: u32 = 128;
@@ -46,7 +50,7 @@ const FIRST_SLICE_NS: Ns = 16_000_000;
 /// How long the tasks work while a store waits, if `missing` of `wanted` free segments are missing, and slices were
 /// `usual_ns` long on average; 0 if none is missing. Between a quarter of that and four times that, which is reached at
 /// the low mark.
-pub(super) fn slice_ns(usual_ns: Ns, missing: u32, wanted: u32) -> Ns {
+pub(crate) fn slice_ns(usual_ns: Ns, missing: u32, wanted: u32) -> Ns {
     let Some(more) = missing.checked_sub(1) else { return 0 };
     let sixteenths = (more * 64 / wanted.max(1)).min(64);
     let slice_ns = ((usual_ns / 4) << (sixteenths / 16)) * Ns::from(16 + sixteenths % 16) / 16;
@@ -60,7 +64,7 @@ pub(super) fn slice_ns(usual_ns: Ns, missing: u32, wanted: u32) -> Ns {
 /// Slices of this power cycle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Counters)]
 #[counters(prefix = "gc_")]
-pub(super) struct SliceCounters {
+pub(crate) struct SliceCounters {
     /// Stores that waited while collection and merges of the index worked.
     pub slices: u64,
     /// The time that they waited, ns.
@@ -70,9 +74,15 @@ pub(super) struct SliceCounters {
     pub longest_slice_ns: u64,
 }
 
+/// Segments more than the low mark that are to be free: a small drive would keep too large a part of itself free.
+#[inline]
+pub(crate) fn ahead_segments(gc: &GcConfig, segments: u32) -> u32 {
+    if gc.enabled { gc.ahead_segments.min((segments + 48) / 64) } else { 0 }
+}
+
 /// What a task does beside stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Work {
+pub(crate) enum Work {
     Collect,
     Merge,
 }
@@ -87,7 +97,7 @@ impl Work {
 }
 
 /// The tasks of one drive, and the slices in which they work.
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     pub sim: Sim,
     /// With fewer free segments than these, stores collect, or work is done beside them.
     pub enough_segments: Cell<u32>,
