@@ -34,8 +34,6 @@ use std::cmp::Ordering;
 use kvdrive_declare::Counters;
 use kvdrive_sim::{Cause, Ns, Sim, WaitQueue};
 
-use crate::lsm::GcConfig;
-
 /// Stores between two slices: fewer than one in a hundred waits.
 const STORES_BETWEEN_SLICES: u32 = 128;
 /// The shortest slice.
@@ -74,10 +72,11 @@ pub(crate) struct SliceCounters {
     pub longest_slice_ns: u64,
 }
 
-/// Segments more than the low mark that are to be free: a small drive would keep too large a part of itself free.
+/// Segments more than the low mark that are to be free on a drive of `segments`, of which as many are `asked` for: a small
+/// drive would keep too large a part of itself free.
 #[inline]
-pub(crate) fn ahead_segments(gc: &GcConfig, segments: u32) -> u32 {
-    if gc.enabled { gc.ahead_segments.min((segments + 48) / 64) } else { 0 }
+pub(crate) fn ahead_segments(asked: u32, segments: u32) -> u32 {
+    asked.min((segments + 48) / 64)
 }
 
 /// What a task does beside stores.

@@ -17,7 +17,7 @@ use kvdrive_text::number_of;
 /// Options of `claims`.
 #[derive(Args)]
 pub struct Claims {
-    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), pink, saker, kvcache or pm983; without it, all suites
+    /// Suite of claims: bandslim, plus, plus2 (ours beside plus), pink, anykey, saker, kvcache or pm983; without it, all suites
     /// are listed
     #[arg(value_parser = Known(suites), hide_possible_values = true)]
     suite: Option<String>,

@@ -79,6 +79,18 @@ pub static PROFILES: &[Profile] = &[
         text: include_str!("../profiles/pink.toml"),
     },
     Profile {
+        name: "anykey",
+        origin: "the emulated drive of AnyKey (ASPLOS'25): TLC flash, 8 x 8 dies, 64 MiB of DRAM for 64 GiB, everything charged",
+        device: "emulated drive of 2025",
+        text: include_str!("../profiles/anykey.toml"),
+    },
+    Profile {
+        name: "anykey-published",
+        origin: "anykey with what its artifact leaves out: the time of stores, of their pages and of channels",
+        device: "emulated drive of 2025",
+        text: include_str!("../profiles/anykey-published.toml"),
+    },
+    Profile {
         name: "saker-low",
         origin: "the emulated drive of the SAKER paper, class Low (after a Samsung 970 PRO): flat flash, a dispatcher and 4 I/O threads",
         device: "emulated drive after a consumer SSD of 2018",

@@ -28,8 +28,9 @@ use crate::sections::Config;
 const FEWER_ROWS: &str = "workload.shrink";
 /// Keys of superblocks that are kept free, which are divided too, with the least value of each.
 const KEPT_FREE: &[(&str, u64)] = &[("hash.gc_low_superblocks", 4), ("hash.gc_stall_superblocks", 3)];
-/// Entries of the memtable of engine `lsm`, and the fewest that there may be.
-const MEMTABLE: (&str, u64) = ("lsm.memtable_entries", 16);
+/// Entries of the memtable of an index, the fewest that there may be, and its budget of DRAM.
+const MEMTABLES: &[(&str, u64, &str)] =
+    &[("lsm.memtable_entries", 16, "lsm.dram_bytes"), ("anykey.memtable_entries", 16, "anykey.dram_bytes")];
 
 /// A part of the full size: 1, 1/64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,11 +125,13 @@ impl Document {
             let times = (u64::from(config.workload.shrink) * scale.divisor).min(Scale::SMALLEST);
             self.set(&format!("{FEWER_ROWS}={times}"))?;
         }
-        let has_budget = config.engines.lsm.index.dram_bytes > 0 && config.ignores(MEMTABLE.0).is_none();
-        let memtable = has_budget.then_some(&MEMTABLE);
-        for (key, least) in KEPT_FREE.iter().chain(memtable) {
+        let has_budget =
+            |(key, _, budget): &&(&str, u64, &str)| config.ignores(key).is_none() && self.integer(budget) > 0;
+        let memtables: Vec<_> =
+            MEMTABLES.iter().filter(has_budget).map(|(key, least, _)| (*key, *least)).collect();
+        for (key, least) in KEPT_FREE.iter().copied().chain(memtables) {
             let value = self.integer(key);
-            self.set(&format!("{key}={}", (value / scale.divisor).max((*least).min(value))))?;
+            self.set(&format!("{key}={}", (value / scale.divisor).max(least.min(value))))?;
         }
         let kept = if config.engines.hash.dram_accounting == Accounting::Total {
             buffered_bytes(&config)

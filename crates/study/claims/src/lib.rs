@@ -70,6 +70,7 @@ pub use table::{counts, text};
 
 /// The embedded files with their names.
 pub static FILES: &[(&str, &str)] = &[
+    ("anykey.toml", include_str!("../files/anykey.toml")),
     ("bandslim.toml", include_str!("../files/bandslim.toml")),
     ("bandslim-cxl.toml", include_str!("../files/bandslim-cxl.toml")),
     ("kvcache.toml", include_str!("../files/kvcache.toml")),

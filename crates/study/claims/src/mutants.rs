@@ -29,6 +29,7 @@ use kvdrive_text::{WIDTH, wrap};
 
 /// The embedded files with their names.
 pub static FILES: &[(&str, &str)] = &[
+    ("anykey.toml", include_str!("../mutants/anykey.toml")),
     ("bandslim.toml", include_str!("../mutants/bandslim.toml")),
     ("pink.toml", include_str!("../mutants/pink.toml")),
     ("plus.toml", include_str!("../mutants/plus.toml")),

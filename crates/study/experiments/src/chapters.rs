@@ -64,6 +64,15 @@ pub static CHAPTERS: &[Chapter] = &[
         says_best: false,
     },
     Chapter {
+        name: "anykey",
+        suite: "anykey",
+        title: "Groups sorted by hash",
+        lead: "AnyKey (ASPLOS'25) keeps pairs whose keys are long beside their values in groups of pages sorted by hash, so that DRAM needs \
+               two bytes a page instead of a key. It is compared with its authors' port of PinK, on the drive of their artifact, in which \
+               stores and channels take no time. Here they do, and one figure has the effect of each.",
+        says_best: false,
+    },
+    Chapter {
         name: "pm983",
         suite: "pm983",
         title: "A real drive: Samsung's PM983",

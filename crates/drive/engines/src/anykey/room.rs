@@ -106,7 +106,8 @@ impl AnyKey {
 
     /// Segments more than the low mark that are to be free.
     fn ahead_segments(&self) -> u32 {
-        ahead_segments(&self.config.engines.lsm.gc, self.pool.segments())
+        let gc = &self.config.engines.lsm.gc;
+        if gc.enabled { ahead_segments(gc.ahead_segments, self.pool.segments()) } else { 0 }
     }
 
     /// Segments that are missing of those that are to be free.

@@ -491,7 +491,7 @@ impl Lsm {
 
     #[inline]
     fn ahead_segments(&self) -> u32 {
-        ahead_segments(&self.gc, self.pool.segments())
+        if self.gc.enabled { ahead_segments(self.gc.ahead_segments, self.pool.segments()) } else { 0 }
     }
 
     /// Free segments more than the low mark, below which the index is merged beside stores: enough to store on while it

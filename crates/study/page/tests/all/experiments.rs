@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use kvdrive_claims::{self as claims, Planned as PlannedClaim, Standing, Verdict};
 use kvdrive_config::Document;
 use kvdrive_declare::{Counter, Counters, Counts, Form, Kind, Sections, Unit};
+use kvdrive_engines::dram::DramBytes;
 use kvdrive_experiments::runs::{Extent, Options, Results, StudyPlan};
 use kvdrive_experiments::{self as experiments, Figure, RunPlace, parse};
 use kvdrive_figures::{Chart, Planned, number, numbers, svg, terminal};
@@ -61,7 +62,7 @@ fn made_up(document: &Document) -> Report {
     let config = document.config().unwrap();
     let inline = config.host.transfer.method == "piggyback";
     let store = Latency { mean: if inline { 10_000.0 } else { 20_000.0 }, ..Latency::default() };
-    let retrieve = Latency { mean: 20_000.0, p50: 20_000, p99: 40_000, ..Latency::default() };
+    let retrieve = Latency { mean: 20_000.0, p50: 20_000, p95: 30_000, p99: 40_000, ..Latency::default() };
     let mut report = Report {
         profile: document.profile_name().into(),
         ops: Ops { store: config.workload.ops, retrieve: config.workload.ops, ..Ops::default() },
@@ -105,7 +106,7 @@ fn made_up(document: &Document) -> Report {
         .with("workload", hundreds(&blocks))
         .with("saker", hundreds(&cached))
         .with("store", hundreds(&cached))
-        .with("dram", hundreds(&["section_cache", "validity", "directory"]));
+        .with("dram", hundreds(&["section_cache", "validity", "directory"]).and(&DramBytes::default()));
     let roles = kvdrive_engines::firmware::Role::ALL;
     report.resources = Named::from_iter(roles.map(|(_, name)| (name, Resource::default())));
     let interval_ns = config.run.interval_ns;
