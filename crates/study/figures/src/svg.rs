@@ -46,8 +46,11 @@ const RING: f64 = 6.5;
 /// Space between panels of a file.
 const GAP: f64 = 16.0;
 
-/// Colours that colour-blind readers can tell apart (Okabe and Ito).
-const COLOURS: [&str; 6] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9"];
+/// Colours that colour-blind readers can tell apart (Okabe and Ito); from the seventh on also by how dark they are.
+const COLOURS: [&str; 10] = [
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#222222", "#999999", "#5b2a86",
+    "#7a3b10",
+];
 const INK: &str = "#222";
 const GRID: &str = "#ddd";
 
@@ -429,7 +432,11 @@ fn marker(chart: &Chart, series: usize, x: f64, y: f64) -> String {
         2 => path("M0-5L4.8 3.6H-4.8Z"),
         3 => path("M0-5.4L5.4 0L0 5.4L-5.4 0Z"),
         4 => path("M0 5L4.8-3.6H-4.8Z"),
-        _ => path("M-1.6-5H1.6V-1.6H5V1.6H1.6V5H-1.6V1.6H-5V-1.6H-1.6Z"),
+        5 => path("M-1.6-5H1.6V-1.6H5V1.6H1.6V5H-1.6V1.6H-5V-1.6H-1.6Z"),
+        6 => path("M-5-3.4L-3.4-5L0-1.6L3.4-5L5-3.4L1.6 0L5 3.4L3.4 5L0 1.6L-3.4 5L-5 3.4L-1.6 0Z"),
+        7 => path("M-5.5-2H5.5V2H-5.5Z"),
+        8 => path("M-2-5.5H2V5.5H-2Z"),
+        _ => path("M-4.5-4.5H4.5L0 0L4.5 4.5H-4.5L0 0Z"),
     }
 }
 
@@ -455,6 +462,14 @@ fn published(chart: &Chart, mark: &Mark) -> String {
 mod tests {
     use super::*;
     use kvdrive_experiments::Kind;
+
+    #[test]
+    fn ten_series_have_signs_of_their_own() {
+        let chart = chart(true, 40.0);
+        let signs: std::collections::BTreeSet<_> =
+            (0..COLOURS.len()).map(|series| marker(&chart, series, 0.0, 0.0)).collect();
+        assert_eq!(signs.len(), 10);
+    }
 
     /// Bars of 40 and 1000, of which the first was published as `published`.
     fn chart(log: bool, published: f64) -> Chart {
