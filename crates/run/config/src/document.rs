@@ -15,6 +15,7 @@ use kvdrive_workload::{self as workload, OwnWorkload, PRESETS, Row};
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 use crate::dram::{DRAM_ACCOUNTING, DRAM_BYTES, DRAM_KEYS, DRAM_POINTS, DramPoint, INDEX_DRAM_BYTES};
+use crate::plain;
 use crate::profiles::{ENGINES, PROFILES, Profile, SAKER, WORKLOAD};
 use crate::rules::{self, rules};
 use crate::sections::Config;
@@ -243,8 +244,7 @@ impl Document {
     /// distribution is the one that the workload uses: its own, or its usual one if none is set. For a trace,
     /// the number of operations is that of the whole trace unless it is set.
     pub fn values(&self) -> serde_json::Value {
-        let values = toml_edit::de::from_document(self.toml.clone());
-        let mut values: serde_json::Value = values.expect("there are no dates in it, all else is JSON too");
+        let mut values = serde_json::Value::from(plain::of_table(self.toml.as_table()));
         let name = values["workload"]["name"].as_str().unwrap_or_default();
         let is_usual = values["workload"]["distribution"] == "usual";
         let row = self.own.workload.map(OwnWorkload::row).or_else(|| workload::row(name));
@@ -573,8 +573,8 @@ mod tests {
         let [base, line] = ["gen5-cxl", "gen5-cxl-line"].map(|name| Document::profile(name).unwrap());
         let (base, line) = (base.to_string(), line.to_string());
         let lines = |text: &'static str| [&base, &line].map(|whole| whole.contains(text));
-        assert_eq!(lines("\ndma_page_ns = 1100\n# [guess] From the doorbell's"), [true, false]);
-        assert_eq!(lines("time.\ndma_page_ns = 866\n# [guess] From the doorbell's"), [false, true]);
+        assert_eq!(lines("\ndma_page_ns = 1100\n# [set] Setting up the DMA"), [true, false]);
+        assert_eq!(lines("time.\ndma_page_ns = 866\n# [set] Setting up the DMA"), [false, true]);
         assert_eq!(lines("\n# [paper] PCIe generation: 5"), [true, true]);
         assert_eq!([&base, &line].map(|whole| whole.starts_with("# gen5-cxl: ")), [true, false]);
         assert!(line.starts_with("# gen5-cxl-line: ") && line.contains("\"16KiB\".\n\n[link]\n"));

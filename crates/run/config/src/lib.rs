@@ -12,6 +12,7 @@ pub mod faults;
 pub mod grid;
 mod ignored;
 mod options;
+mod plain;
 #[cfg(test)]
 mod probe;
 mod profiles;

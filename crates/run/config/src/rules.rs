@@ -13,6 +13,7 @@ use kvdrive_text::scaled::bytes;
 use once_cell::race::OnceBox;
 use toml_edit::Value;
 
+use crate::plain;
 use crate::sections::Config;
 
 /// Pairs that are on the drive before a trace.
@@ -63,25 +64,13 @@ pub(super) fn check(key: &str, value: &Value) -> Result<(), ConfigError> {
     let Some(rule) = rule(key) else {
         return Err(ConfigError::new(key, "unknown key"));
     };
-    if rule.allows(&json(value)) {
+    if rule.allows(&plain::of_value(value)) {
         return Ok(());
     }
     let given = shown(value);
     let meant = value.as_str().and_then(|word| nearest(word, &rule.words()));
     let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
     Err(ConfigError::new(key, format!("{given}; allowed: {}{meant}", rule.allowed())))
-}
-
-/// A value of TOML as JSON. A number that is not finite becomes `null`.
-fn json(value: &Value) -> kvdrive_declare::Value {
-    match value {
-        Value::String(text) => text.value().as_str().into(),
-        Value::Integer(number) => (*number.value()).into(),
-        Value::Float(number) => (*number.value()).into(),
-        Value::Boolean(flag) => (*flag.value()).into(),
-        Value::Array(list) => list.iter().map(json).collect(),
-        Value::Datetime(_) | Value::InlineTable(_) => kvdrive_declare::Value::Null,
-    }
 }
 
 /// The allowed values of a key, in words.
