@@ -188,9 +188,10 @@ mod tests {
         Settings::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap()
     }
 
-    /// Examples are those of the page of commands, each with the workload and the medium in its line.
+    /// Examples are those of the page of commands, each with the profile, workload and medium in its line.
     #[test]
     fn every_example_of_a_setting_is_a_drive_that_can_be_had() {
+        const BESIDE: [&str; 3] = ["--profile ", "--workload ", "--media "];
         let commands = include_str!("../../../../docs/commands.md");
         let after = |line: &str, option: &str| {
             let rest = line.split(option).nth(1)?;
@@ -198,18 +199,16 @@ mod tests {
         };
         let mut examples = Vec::new();
         for line in commands.lines() {
-            let (workload, media) = (after(line, "--workload "), after(line, "--media "));
+            let beside = BESIDE.map(|option| after(line, option));
             let set = line.split("--set ").skip(1).filter_map(|rest| rest.split(['`', ' ', ')']).next());
-            examples.extend(
-                set.filter(|set| set.contains('=')).map(|set| (workload.clone(), media.clone(), set)),
-            );
+            examples.extend(set.filter(|set| set.contains('=')).map(|set| (beside.clone(), set)));
         }
-        assert!(examples.contains(&(None, None, "flash.channels=8")), "{examples:?}");
-        for (workload, media, example) in examples {
-            let given = [("--workload", workload), ("--media", media), ("--set", Some(example.to_owned()))];
-            let given: Vec<String> = given
-                .into_iter()
-                .filter_map(|(option, value)| Some([option.to_owned(), value?]))
+        assert!(examples.contains(&([const { None }; 3], "flash.channels=8")), "{examples:?}");
+        for (beside, example) in examples {
+            let beside = BESIDE.into_iter().zip(beside);
+            let given: Vec<String> = beside
+                .chain([("--set", Some(example.to_owned()))])
+                .filter_map(|(option, value)| Some([option.trim_end().to_owned(), value?]))
                 .flatten()
                 .collect();
             let given: Vec<&str> = given.iter().map(String::as_str).collect();
