@@ -202,7 +202,7 @@ fn a_drive_without_a_server_is_a_path_error_and_one_line() {
     assert!(!output.status.success());
     assert_eq!(
         err.lines().collect::<Vec<_>>(),
-        ["kvdrive-ng: tcp://127.0.0.1:1: Connection refused (os error 111)"]
+        ["kvdrive-ng: tcp://127.0.0.1:1: discovery of the subsystem: Connection refused (os error 111)"]
     );
 }
 

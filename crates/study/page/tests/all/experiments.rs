@@ -268,14 +268,14 @@ fn claims_of_hash_engines_need_so_many_drives() {
     // at each of three times of an erase; small values with both accountings, besides the existing larger
     // ones; two that are filled, one for invalid pages; two with each of four accountings of C, with each of
     // five of collection on top of none, and with each of five choices; two with the fitted time of
-    // collection and each of three seeds; three of which only the DRAM is read. Plus2: two at each of three
+    // collection and each of three seeds; three of which only the DRAM is read; two for the space of 100 B. Plus2: two at each of three
     // budgets, two with each of two more seeds, and ten for the policies.
     let drives = std::cell::Cell::new(0);
     let _ = plan.run(|plan| {
         drives.set(plan.sessions().len());
         anyhow::bail!("planned, not run")
     });
-    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 10 + 10 + 6 + 3) + (6 + 4 + 10));
+    assert_eq!(drives.get(), (2 + 4 + 2 + 6 + 2 + 2 + 1 + 8 + 10 + 10 + 6 + 3 + 2) + (6 + 4 + 10));
 }
 
 #[test]

@@ -46,14 +46,18 @@ fn drives_that_come_back_work_on_and_come_back_again() {
 fn drives_on_files_come_back_from_what_a_kill_leaves() {
     let folder = tempfile::tempdir().expect("a folder for images");
     let path = format!("media.path={}", folder.path().join("drive.img").display());
+    let mut further_cuts = 0;
     for row in ENGINES {
         let mut document = worked(row.name);
         [path.as_str(), "media.kind=file"].iter().for_each(|set| document.set(set).expect("a setting"));
         let trial = Trial { beside: true, lives: 3, ..Trial::new(&[], Cuts::Random(8)) };
         let verdict = trial.run(&document).unwrap();
         assert_eq!((verdict.lost, verdict.cuts), (None, 8), "{}", row.name);
-        assert!(verdict.keys_checked > 8 * 200, "{}", row.name);
+        assert!(verdict.keys_checked >= 8 * 200, "{}", row.name);
+        further_cuts += verdict.further_cuts;
     }
+    // One recovered drive in five continues: of eight of one engine, sometimes none.
+    assert!(further_cuts as usize > ENGINES.len() / 2, "{further_cuts}");
     assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), 0, "copies are gone");
 }
 
