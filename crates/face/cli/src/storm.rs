@@ -123,7 +123,7 @@ impl Storm {
         while goes_on(sum.cases) && !is_stopped() {
             let case = Case::of_seed(self.seed.wrapping_add(sum.cases));
             if self.verbose && !self.is_quiet() {
-                let faults = with_faults(&case.faults);
+                let faults = with_faults(case.faults);
                 output::print(&format!("{}: {}{faults}", case.seed, command_of(&case)));
             }
             sum.cases += 1;
